@@ -260,7 +260,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         "do not fit its config or vocabulary",
     ),
     "JSON without end": (lambda d: rewrite(d, "input.json", b'{"a":' * 5000), "input.json is damaged"),
-    "no vocabulary": (lambda d: rewrite(d, "input.json", b"{}"), "a vocabulary has exactly the fields"),
+    "no vocabulary": (lambda d: rewrite(d, "input.json", b"{}"), "this is no vocabulary"),
     "config of another kind": (
         lambda d: rewrite(d, "config.json", b'{"model": {"num_layers": "three"}}'),
         r"config.json is damaged, or of another version of hmrnn: .*\$.model.num_layers",

@@ -168,12 +168,12 @@ def test_the_clock_in_the_state_follows_the_text(length: int, modules: int, accu
 def test_no_detectors_no_segments(kind: str) -> None:
     model = LanguageModel(9, config(kind, num_layers=1).model)
     with pytest.raises(InputError, match=r"^model\.rnn\b"):
-        segment_many(model, [np.zeros(3, np.int64)], ["aaa"])
+        segment_many(model, [np.zeros(3, np.int64)], lambda _: "aaa")
 
 
 def test_hrnn_segments_are_words_and_lines() -> None:
     model = LanguageModel(len(LINES), HRNN, given=LINES.boundaries(3))
-    [found] = segment_many(model, [LINES.encode(TEXT)], [TEXT], chunk=7)
+    [found] = segment_many(model, [LINES.encode(TEXT)], lambda _: TEXT, chunk=7)
     assert found.segments(1) == ["the ", "cat ", "sat\n", "on ", "the ", "mat\n", "\n", "it ", "was ", "fat "]
     assert found.segments(2) == ["the cat sat\n", "on the mat\n", "\n", "it was fat "]
     # The second layer reads 10 words, and is flushed after 3 lines; the word after one of these is but a line end.

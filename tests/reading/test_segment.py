@@ -26,7 +26,7 @@ def network(estimator: Any = "step", on_copy: Any = "evaluate", **options: objec
 
 
 def segment(model: LanguageModel, sequence: Any, symbols: Any, **how: int) -> Segmentation:
-    return segment_many(model, [sequence], [symbols], **how)[0]
+    return segment_many(model, [sequence], lambda _: symbols, **how)[0]
 
 
 def indices(T: int = 60) -> np.ndarray:
@@ -77,13 +77,16 @@ def test_many_sequences_are_segmented_as_each_by_itself() -> None:
     """In float64, as side by side the sums are added up in another order."""
     model = network().double()
     sequences = [indices()[:length] for length in (9, 60, 1, 33, 9)]
-    symbols = [[chr(97 + i) for i in x] for x in sequences]
+
+    def pieces(x: np.ndarray) -> list[str]:
+        return [chr(97 + i) for i in x]
+
     for batch, chunk in ((2, 7), (3, 512), (1, 512)):
         progress = mock.Mock()
-        many = segment_many(model, sequences, symbols, batch=batch, chunk=chunk, progress=progress)
-        for x, shown, found in zip(sequences, symbols, many, strict=True):
-            alone = segment(model, x, shown)
-            assert found.symbols == tuple(shown)
+        many = segment_many(model, sequences, pieces, batch=batch, chunk=chunk, progress=progress)
+        for x, found in zip(sequences, many, strict=True):
+            alone = segment(model, x, pieces(x))
+            assert found.symbols == tuple(pieces(x))
             np.testing.assert_array_equal(found.boundaries, alone.boundaries)
             np.testing.assert_array_equal(found.operations, alone.operations)
             np.testing.assert_array_equal(found.products, alone.products)
@@ -92,9 +95,9 @@ def test_many_sequences_are_segmented_as_each_by_itself() -> None:
         told = [call.args for call in progress.call_args_list]
         assert told == sorted(told)
         assert told[-1] == (112, 112)
-    assert segment_many(model, [], []) == []
-    with pytest.raises(InputError, match=r"^batch and chunk must be at least 1; got 0 and 512$"):
-        segment_many(model, sequences, symbols, batch=0)
+    assert segment_many(model, [], pieces) == []
+    with pytest.raises(InputError, match=r"^batch must be at least 1; got 0$"):
+        segment_many(model, sequences, pieces, batch=0)
 
 
 class EveryThird:
@@ -116,7 +119,10 @@ class EveryThird:
 
 def test_ends_of_level_1_may_be_found_by_others() -> None:
     model, sequences = network(), [indices(7), indices(10)]
-    shown = ["x" * 7, "x" * 10]
+
+    def shown(x: np.ndarray) -> str:
+        return "x" * len(x)
+
     plain = segment_many(model, sequences, shown, prime=[1, 2])
     for chunk in (4, 512):
         found = segment_many(model, sequences, shown, prime=[1, 2], ends=EveryThird, chunk=chunk)
@@ -149,10 +155,10 @@ def test_a_late_detector_is_moved_back(cuts: list[int]) -> None:
         ([], "", 512, r"shape \(T\) with T at least 1; got \(0,\)"),
         ([0.5], "a", 512, "symbols must be whole numbers; got float64"),
         ([[1]], "a", 512, r"shape \(T\) with T at least 1; got \(1, 1\)"),
-        ([1, 2], "a", 512, "one string per step, 2; got 1"),
+        ([1, 2], "a", 512, r"shape \(1, 2\) for 1 symbols"),
         ([1, 11], "ab", 512, "between 0 and 10; got 1 to 11"),
         ([-1, 2], "ab", 512, "between 0 and 10; got -1 to 2"),
-        ([1, 2], "ab", 0, "chunk must be at least 1; got 32 and 0"),
+        ([1, 2], "ab", 0, "chunk must be at least 1; got 0"),
     ],
 )
 def test_segment_says_what_is_wrong(wrong: list, symbols: str, chunk: int, message: str) -> None:

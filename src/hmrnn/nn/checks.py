@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar
@@ -271,11 +272,22 @@ def not_negative(name: str, value: SupportsIndex) -> int:
     return positive(name, value, least=0)
 
 
-def numbers(given: Mapping[str, object], kind: type[Integral] | type[Real]) -> None:
-    """Check that every value that is not None is a number of this kind."""
+def numbers(
+    given: Mapping[str, Any],
+    kind: type[Integral] | type[Real],
+    least: float = -math.inf,
+    most: float = math.inf,
+    *,
+    above: float = -math.inf,
+) -> None:
+    """Check that every value that is not None is a number of this kind, finite and within these bounds."""
+    whole = f"a {'whole ' if kind is Integral else ''}number"
+    bounds = [f"at least {least:,}"] * (least > -math.inf) + [f"above {above:,}"] * (above > -math.inf)
+    bounds += [f"at most {most:,}"] * (most < math.inf)
     for name, value in given.items():
-        if value is not None and not isinstance(value, kind):
-            raise InputError(f"{name} must be a {'whole ' if kind is Integral else ''}number; got {value!r}")
+        right = isinstance(value, kind)
+        if value is not None and not (right and least <= value <= most and above < value < math.inf):
+            raise InputError(f"{name} must be {' and '.join(bounds) if right and bounds else whole}; got {value!r}")
 
 
 def truth(name: str, value: bool) -> bool:

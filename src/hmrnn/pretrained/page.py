@@ -17,14 +17,16 @@ from hmrnn.reading.page import Action, Page, Part, Parts, Request, Seed
 class DataRequest(Request, kw_only=True):
     """The content of a file, and which of its sequences to show, counted from 1."""
 
-    data: Annotated[str, Meta(min_length=1, extra={"limit": "text"})]
+    bounds: ClassVar = {"data": "text"}
+    data: Annotated[str, Meta(min_length=1)]
     sequence: Annotated[int, Meta(ge=1)] = 1
 
 
 class MoreRequest(DataRequest, kw_only=True):
     """How to continue the sequence."""
 
-    length: Annotated[int, Meta(ge=1, extra={"limit": "length"})] = 50
+    bounds: ClassVar = {"data": "text", "length": "length"}
+    length: Annotated[int, Meta(ge=1)] = 50
     seed: Seed = None
 
 

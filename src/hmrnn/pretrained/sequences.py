@@ -70,8 +70,7 @@ class SequenceModel(Model):
     ) -> list[Segmentation]:
         """As :meth:`segment`, for each sequence by itself; ``batch`` of similar length are read side by side."""
         encoded = [self.spec.encode(one) for one in sequences]
-        shown = [self.spec.pieces(one) for one in encoded]
-        return segment_many(self.network, encoded, shown, batch=batch, progress=progress)
+        return segment_many(self.network, encoded, self.spec.pieces, batch=batch, progress=progress)
 
     def score(self, sequences: Sequence[Any], *, progress: Progress = None) -> SequenceScore:
         """Bits per step of ``sequences``, each step predicted from those before it."""

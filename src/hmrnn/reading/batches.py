@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 
-from hmrnn.errors import InputError
+from hmrnn.nn import checks
 
 _POOL = 32  # batches whose sequences are sorted by length together
 _FINEST = 16  # padded lengths are multiples of it
@@ -22,8 +23,7 @@ class Plan:
     """
 
     def __init__(self, lengths: np.ndarray, batch_size: int, seed: int | None = None) -> None:
-        if batch_size < 1:
-            raise InputError(f"a batch needs at least 1 row; got {batch_size}")
+        checks.numbers({"batch size": batch_size}, Integral, 1)
         self.lengths, self.batch_size, self.seed = lengths, batch_size, seed
         self._arranged: tuple[int, list[np.ndarray]] = (-1, [])
 
@@ -32,8 +32,6 @@ class Plan:
 
     def rows(self, epoch: int, index: int) -> np.ndarray:
         """The sequences of batch ``index`` of an epoch, at most ``batch_size``."""
-        if not 0 <= index < len(self):
-            raise InputError(f"batches of an epoch go from 0 to {len(self) - 1}; got index {index}")
         if self._arranged[0] != epoch:
             self._arranged = (epoch, self._arrange(epoch))
         return self._arranged[1][index]

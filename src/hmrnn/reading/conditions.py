@@ -24,21 +24,17 @@ def read_conditions(spec: str) -> tuple[str, ...]:
         name, column = name.rsplit(":", 1)
     try:
         text = Path(name).read_text("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot read {name}: {error.strerror}", setting="data.condition") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not UTF-8 text; convert it to UTF-8", setting="data.condition") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {name} as UTF-8 text: {error}", setting="data.condition") from error
     if column is None:
         return tuple(line.strip() for line in text.splitlines())
-    rows = list(csv.reader(text.splitlines(), delimiter="\t" if Path(name).suffix == ".tsv" else ","))
-    if not rows or column not in rows[0]:
-        header = ", ".join(rows[0]) if rows else "nothing"
-        raise InputError(f"{name} has no column {column!r}; its first row holds {header}", setting="data.condition")
-    place = rows[0].index(column)
-    short = [number for number, row in enumerate(rows[1:], start=2) if len(row) <= place]
-    if short:
-        raise InputError(f"row {short[0]} of {name} has no column {column!r}", setting="data.condition")
-    return tuple(row[place].strip() for row in rows[1:])
+    rows = csv.DictReader(text.splitlines(), delimiter="\t" if Path(name).suffix == ".tsv" else ",")
+    found = [row.get(column) for row in rows]
+    names = rows.fieldnames or ()
+    if column not in names or None in found:
+        row, known = found.index(None) + 2 if column in names else 1, ", ".join(names)
+        raise InputError(f"row {row} of {name} has no column {column!r} of {known}", setting="data.condition")
+    return tuple(str(each).strip() for each in found)
 
 
 def numbers(row: str | Sequence[float]) -> list[float] | None:

@@ -15,8 +15,10 @@ Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The base of the bodies of requests; ``Meta(extra={"limit": NAME})`` bounds a field by a limit of the page."""
+    """The base of the bodies of requests."""
 
+    bounds: ClassVar[Mapping[str, str]] = {}
+    """By field, the limit of the page that bounds its size."""
     model: Annotated[int, Meta(ge=0, le=1000)] = 0
     """The number of a model in /api/models."""
     condition: Annotated[str, Meta(max_length=1000)] | None = None

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from hmrnn.errors import InputError
 from hmrnn.nn import checks
 from hmrnn.nn.predictor import Predictor
 from hmrnn.reading.read import Reader
@@ -21,21 +20,14 @@ ROOM, OF_A_STEP, OF_A_UNIT = 1 << 31, 512, 64
 
 def check_room(model: Predictor, samples: int, steps: int, name: str = "length") -> None:
     """InputError unless so many sequences of so many steps fit into memory; messages call the steps ``name``."""
-    checks.numbers({"samples": samples, name: steps}, Integral)
-    if samples < 1:
-        raise InputError(f"samples must be at least 1; got {samples}")
     unit = OF_A_UNIT * sum(model.rnn.hidden_sizes)
-    if steps > (most := (ROOM - unit) // OF_A_STEP):
-        raise InputError(f"{name} must be at most {most:,}; got {steps}")
-    if samples > (most := ROOM // (OF_A_STEP * max(steps, 1) + unit)):
-        raise InputError(f"samples must be at most {most:,}, with {name} {steps}; got {samples}")
+    checks.numbers({name: steps}, Integral, most=(ROOM - unit) // OF_A_STEP)
+    checks.numbers({"samples": samples}, Integral, 1, ROOM // (OF_A_STEP * max(steps, 1) + unit))
 
 
 def seeded(seed: int | None) -> torch.Generator:
     """A generator on the CPU; the same seed gives the same draws, None different ones each time."""
-    checks.numbers({"seed": seed}, Integral)
-    if seed is not None and not 0 <= seed < 2**63:
-        raise InputError(f"seed must lie between 0 and 2**63 - 1; got {seed}")
+    checks.numbers({"seed": seed}, Integral, 0, 2**63 - 1)
     generator = torch.Generator()
     generator.manual_seed(generator.seed() if seed is None else int(seed))
     return generator

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from numbers import Integral
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
+from hmrnn.nn import checks
 from hmrnn.nn.context import Told
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.predictor import Predictor, evaluating
@@ -98,7 +100,7 @@ def on_time(parts: Iterable[Segmentation], late: int) -> Iterator[Segmentation]:
 def segment_many(
     model: Predictor,
     sequences: Sequence[Sequence[int] | np.ndarray],
-    symbols: Sequence[Sequence[str]],
+    pieces: Callable[[np.ndarray], Sequence[str]],
     *,
     batch: int = 32,
     chunk: int = 512,
@@ -109,10 +111,10 @@ def segment_many(
 ) -> list[Segmentation]:
     """Read each sequence by itself from the zero state, and report what the network found in it.
 
-    Sequences are indices (T,) of the symbols of a text, or normalised points (T, 3); ``symbols`` are T strings of each,
-    the steps as they are displayed. ``batch`` of similar length are read side by side, ``chunk`` steps per pass, which
-    bounds the memory and changes no result. ``progress`` is called with the steps done and their total. The bits of
-    points are -log2 of densities in normalised coordinates, and may be negative.
+    Sequences are indices (T,) of the symbols of a text, or normalised points (T, 3); ``pieces`` gives the T strings of
+    one, the steps as they are displayed. ``batch`` of similar length are read side by side, ``chunk`` steps per pass,
+    which bounds the memory and changes no result. ``progress`` is called with the steps done and their total. The bits
+    of points are -log2 of densities in normalised coordinates, and may be negative.
 
     ``prime`` are steps that are read before every sequence, and are not part of the result. ``ends`` is called with
     each sequence, the prime before it; what it gives decides where the segments of level 1 end. ``late`` is the number
@@ -127,9 +129,8 @@ def segment_many(
         )
     if not model.rnn.num_boundaries and ends is not None:
         raise InputError("segments by the head take the place of the lowest detector; train two or more layers")
-    if batch < 1 or chunk < 1:
-        raise InputError(f"batch and chunk must be at least 1; got {batch} and {chunk}")
-    inputs = [_checked(model, sequence, shown) for sequence, shown in zip(sequences, symbols, strict=True)]
+    checks.numbers({"batch": batch, "chunk": chunk}, Integral, 1)
+    inputs = [_checked(model, sequence) for sequence in sequences]
     found: dict[int, Segmentation] = {}
     done, total, first = 0, sum(map(len, inputs)), len(prime)
     if first:
@@ -154,7 +155,9 @@ def segment_many(
         whole = [np.concatenate(pieces) for pieces in zip(*parts)]
         for b, place in enumerate(places):
             # Padding comes last: nothing before it depends on it.
-            each = Segmentation(tuple(symbols[place]), *(array[first : len(group[b]), b] for array in whole))
+            each = Segmentation(
+                tuple(pieces(np.asarray(sequences[place]))), *(array[first : len(group[b]), b] for array in whole)
+            )
             if finders:
                 each.boundaries[:, 0], each.probabilities[:, 0] = (
                     finders[b].words()[first:],
@@ -171,11 +174,9 @@ def _by_length(sequences: Sequence[Tensor], batch: int) -> Iterator[list[int]]:
         yield order[start : start + batch]
 
 
-def _checked(model: Predictor, sequence: Sequence[int] | np.ndarray, symbols: Sequence[str]) -> Tensor:
+def _checked(model: Predictor, sequence: Sequence[int] | np.ndarray) -> Tensor:
     array = np.asarray(sequence)
     if array.ndim == 0 or len(array) == 0 or array.shape[1:] != model.step_shape:
         expected = ", ".join(map(str, ("T", *model.step_shape)))
         raise InputError(f"a sequence must have shape ({expected}) with T at least 1; got {array.shape}")
-    if len(array) != len(symbols):
-        raise InputError(f"symbols must hold one string per step, {len(array)}; got {len(symbols)}")
     return model.as_input(array)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from hmrnn.analysis.render import UNKNOWN
 from hmrnn.errors import InputError
@@ -17,6 +20,9 @@ from hmrnn.reading.plain import plain
 
 Kind = Literal["characters", "bytes"]
 Unseen = Literal["error", "replace"]
+Character = Annotated[str, Meta(min_length=1, max_length=1)]
+Byte = Annotated[int, Meta(ge=0, le=255)]
+SURROGATES = {*range(0xD800, 0xE000)}
 LEVELS = (" \n", "\n")
 """The symbols that end a segment of each level: words, then lines."""
 
@@ -41,19 +47,18 @@ class Vocabulary:
 
     modality: ClassVar[Literal["text"]] = "text"
     kind: Kind
-    symbols: tuple[str, ...] | tuple[int, ...]
+    symbols: Annotated[tuple[Character | Byte, ...], Meta(min_length=1)]
     unknown: bool = False
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise InputError(f'a vocabulary is of kind "characters" or "bytes"; got {self.kind!r}')
-        right = _is_character if self.kind == "characters" else _is_byte
-        wrong = [symbol for symbol in self.symbols if not right(symbol)]
-        if wrong:
-            wanted = "single characters" if self.kind == "characters" else "integers from 0 to 255"
-            raise InputError(f"the symbols of this vocabulary must be {wanted}; got {wrong[0]!r}")
-        if not self.symbols or any(a >= b for a, b in zip(self.values, self.values[1:])):
-            raise InputError("the symbols of a vocabulary must be at least one, in ascending order and distinct")
+        right = str if self.kind == "characters" else int
+        if (
+            not all(type(symbol) is right for symbol in self.symbols)
+            or any(a >= b for a, b in itertools.pairwise(self.values))
+            or SURROGATES & {*self.values}
+        ):
+            what = "single characters" if self.kind == "characters" else "integers from 0 to 255"
+            raise InputError(f"the symbols of this vocabulary must be distinct {what} in ascending order")
 
     def __len__(self) -> int:
         return len(self.symbols) + self.unknown
@@ -149,12 +154,13 @@ class Vocabulary:
     @staticmethod
     def from_dict(data: Any) -> Vocabulary:
         """The vocabulary that ``to_dict`` wrote; InputError if ``data`` is anything else."""
-        if not isinstance(data, dict) or set(data) != {"kind", "symbols", "unknown"}:
-            got = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__
-            raise InputError(f"a vocabulary has exactly the fields kind, symbols and unknown; got {got}")
-        if not isinstance(data["symbols"], list) or not isinstance(data["unknown"], bool):
-            raise InputError('the "symbols" of a vocabulary must be a list and its "unknown" true or false')
-        return Vocabulary(data["kind"], tuple(data["symbols"]), data["unknown"])
+        try:
+            found = msgspec.convert(data, Vocabulary)
+        except msgspec.ValidationError as error:
+            raise InputError(f"this is no vocabulary: {error}") from error
+        if found.to_dict() != data:
+            raise InputError("a vocabulary has exactly the fields kind, symbols and unknown")
+        return found
 
     def _checked(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
         array = np.asarray(indices, dtype=np.int64)
@@ -186,14 +192,6 @@ class Vocabulary:
     def _pieces(self) -> tuple[str, ...]:
         shown = tuple(chr(v) if self.kind == "characters" or v < 128 else f"\\x{v:02x}" for v in self.values)
         return shown + ((UNKNOWN,) if self.unknown else ())
-
-
-def _is_character(symbol: object) -> bool:
-    return isinstance(symbol, str) and len(symbol) == 1 and not "\ud800" <= symbol <= "\udfff"
-
-
-def _is_byte(symbol: object) -> bool:
-    return type(symbol) is int and 0 <= symbol <= 255
 
 
 def utf8(text: str) -> bytes:

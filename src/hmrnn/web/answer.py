@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -149,17 +148,9 @@ def decode(body: bytes, kind: type[W], limits: Limits) -> W:
         wanted = msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal("bad request", f"the body is not what was expected: {error}") from error
-    for field, most in bounded(kind, limits).items():
-        value = getattr(wanted, field)
+    for field, limit in kind.bounds.items():
+        value, most = getattr(wanted, field), getattr(limits, limit)
         size = value if isinstance(value, int) else len(value)
         if size > most:
             raise Refusal("too large", f"{field} may be {most:,} at most; got {size:,}")
     return wanted
-
-
-@functools.cache
-def bounded(kind: type[Wanted], limits: Limits) -> dict[str, int]:
-    """The fields of a request that have a limit."""
-    fields = getattr(msgspec.inspect.type_info(kind), "fields", ())
-    found = {field.encode_name: getattr(field.type, "extra", None) or {} for field in fields}
-    return {name: getattr(limits, extra["limit"]) for name, extra in found.items() if "limit" in extra}

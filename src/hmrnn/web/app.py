@@ -19,6 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from hmrnn import __version__
+from hmrnn.reading.page import Action
 from hmrnn.reading.page import Request as Wanted
 from hmrnn.web import parts
 from hmrnn.web.answer import JSON, Answer, Arrivals, Endpoint
@@ -41,7 +42,11 @@ def application(shelf: Shelf, limits: Limits | None = None, names: Iterable[str]
     page = _Page(shelf, limits or Limits())
     routes = [Route(path, page.static, methods=["GET"]) for path in page.files]
     routes.append(Route("/api/models", page.models, methods=["GET"]))
-    routes += [Route(path, page.answer(endpoint), methods=["POST"]) for path, endpoint in page.endpoints.items()]
+    routes += [
+        Route(f"/api/{kind}/{word}", page.answer(kind, word, action), methods=["POST"])
+        for kind, shown in {entry.kind: entry.page for entry in shelf.entries}.items()
+        for word, action in shown.actions.items()
+    ]
     handlers: Any = {HTTPException: _http_error, Exception: _defect}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=page.lifespan)
     app.router.redirect_slashes = False
@@ -56,11 +61,6 @@ class _Page:
         self.shelf, self.limits = shelf, limits
         self.worker, self.arrivals = Worker(limits), Arrivals(limits)
         self.drawer = ThreadPoolExecutor(1, "hmrnn-figures")
-        self.endpoints = {
-            f"/api/{entry.kind}/{word}": Endpoint(self._handler(entry.kind, word), action.request, MEDIA[action.form])
-            for entry in shelf.entries
-            for word, action in entry.page.actions.items()
-        }
         self.files = {f"/static/{path.name}": _content(path) for path in STATIC.iterdir() if path.suffix in MEDIA}
         panels = {entry.folder: entry.page.static or STATIC / "default" for entry in shelf.entries}
         sections = b""
@@ -79,7 +79,16 @@ class _Page:
             await asyncio.to_thread(self.worker.stop)
             self.drawer.shutdown(cancel_futures=True)
 
-    def answer(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Any]]:
+    def answer(self, kind: str, word: str, action: Action) -> Callable[[Request], Awaitable[Any]]:
+        """What answers the requests to an action of the pages of a kind."""
+
+        def slices(wanted: Wanted) -> Slices:
+            page = self.shelf.page(kind, wanted.model)
+            made = page.actions[word].answer(page, wanted)
+            return parts.figure(made, self.drawer) if action.form == "figure" else getattr(parts, action.form)(made)
+
+        endpoint = Endpoint(slices, action.request, MEDIA[action.form])
+
         async def handle(request: Request) -> Answer:
             return Answer(request, endpoint, self.worker, self.arrivals)
 
@@ -96,17 +105,6 @@ class _Page:
         """The models that the page was started with, and the limits"""
         models = [entry.about(index) for index, entry in enumerate(self.shelf.entries)]
         return _json({"version": __version__, "models": models, "limits": self.limits})
-
-    def _handler(self, kind: str, word: str) -> Callable[[Any], Slices]:
-        """What turns a request of a kind into the slices of its answer."""
-
-        def handle(wanted: Wanted) -> Slices:
-            page = self.shelf.page(kind, wanted.model)
-            action = page.actions[word]
-            made = action.answer(page, wanted)
-            return parts.figure(made, self.drawer) if action.form == "figure" else getattr(parts, action.form)(made)
-
-        return handle
 
 
 def _content(path: Path) -> tuple[bytes, str]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-import logging
 import signal
 import socket
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from types import FrameType
@@ -48,7 +46,7 @@ def serve(sources: Sequence[str], *, host: str, port: int, names: Sequence[str],
         print(f"hmrnn explore: {', '.join(entry.name for entry in shelf.entries)}")
         print(f"open {address(host, port)} in a browser; Ctrl-C ends it", flush=True)
         server = uvicorn.Server(settings(app, limits))
-        with noting_signals() as received, summing_up():
+        with noting_signals() as received:
             server.run(sockets=[listener])
     return 128 + received[0] if received else 0
 
@@ -60,7 +58,7 @@ def settings(app: ASGIApp, limits: Limits) -> uvicorn.Config:
         http=protocol(limits),
         ws="none",
         lifespan="on",
-        log_level="warning",
+        log_level="error",
         access_log=False,
         proxy_headers=False,
         server_header=False,
@@ -116,48 +114,6 @@ def noting_signals() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def summing_up() -> Iterator[None]:
-    """Within it uvicorn repeats no warning; at the end the rest is summed up."""
-    logger, summed = logging.getLogger("uvicorn.error"), Summed()
-    logger.addFilter(summed)
-    try:
-        yield
-    finally:
-        logger.removeFilter(summed)
-        for line in summed.rest():
-            logger.warning(line)
-
-
-class Summed(logging.Filter):
-    """Lets one warning of each kind pass in a while; the next one says how often there was one in between."""
-
-    def __init__(self, seconds: float = 60.0) -> None:
-        super().__init__()
-        self.seconds = seconds
-        self._due: dict[str, float] = {}
-        self._count: dict[str, int] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno != logging.WARNING:
-            return True
-        kind, now = record.getMessage(), time.monotonic()
-        self._count[kind] = self._count.get(kind, 0) + 1
-        if now < self._due.get(kind, 0.0):
-            return False
-        self._due[kind] = now + self.seconds
-        record.msg, record.args = self._said(kind), ()
-        return True
-
-    def rest(self) -> list[str]:
-        """What has not been said yet."""
-        return [self._said(kind) for kind in list(self._count)]
-
-    def _said(self, kind: str) -> str:
-        count = self._count.pop(kind)
-        return kind if count == 1 else f"{count:,} times: {kind}"
 
 
 def protocol(limits: Limits) -> type[H11Protocol]:

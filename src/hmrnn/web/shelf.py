@@ -53,18 +53,16 @@ class Shelf:
     entries: tuple[Entry, ...]
 
     def __getitem__(self, index: int) -> Entry:
-        if not 0 <= index < len(self.entries):
-            raise InputError(
-                f"there is no model {index}: the page was started with {len(self.entries)}, counted from 0"
-            )
         return self.entries[index]
 
     def page(self, kind: str, index: int) -> Page:
         """The page of the model with this number, which must be of a kind."""
-        entry = self[index]
-        if entry.kind != kind:
-            raise InputError(f"model {index} ({entry.name}) reads {entry.kind}; this needs one that reads {kind}")
-        return entry.page
+        known = {number: entry.page for number, entry in enumerate(self.entries) if entry.kind == kind}
+        if index not in known:
+            raise InputError(
+                f"there is no model {index} that reads {kind}; those that do are {', '.join(map(str, known))}"
+            )
+        return known[index]
 
 
 def open_shelf(sources: Sequence[str | Path], device: str = "cpu") -> Shelf:

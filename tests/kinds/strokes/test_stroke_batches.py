@@ -104,11 +104,9 @@ def test_few_shapes() -> None:
 
 
 def test_refused() -> None:
-    with pytest.raises(InputError, match="at least 1 row"):
+    with pytest.raises(InputError, match="at least 1"):
         StrokeBatches(LINES, SCALE, 0)
     with pytest.raises(InputError, match=r"at least 2 points, one to .*; line dot has fewer; leave it out"):
         StrokeBatches(Strokes.of([[(0, 0, 0), (1, 1, 1)], [(0, 0, 1)]], ["tick", "dot"]), SCALE, 1)
     with pytest.raises(InputError, match="at least 2 points, one to read and one to predict; there is no line"):
         StrokeBatches(LINES.select([]), SCALE, 1)
-    with pytest.raises(InputError, match="batches of an epoch go from 0 to 12; got index 13"):
-        StrokeBatches(LINES, SCALE, 8).batch(0, 13)

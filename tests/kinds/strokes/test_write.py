@@ -40,7 +40,7 @@ def test_many_lines_are_segmented_as_each_by_itself(model: StrokeModel) -> None:
         np.testing.assert_allclose(found.probabilities, alone.probabilities, atol=1e-5)
         np.testing.assert_allclose(found.norms, alone.norms, atol=1e-4)
         np.testing.assert_allclose(found.bits, alone.bits, atol=1e-3)
-    with pytest.raises(InputError, match=r"^batch and chunk must be at least 1; got 0 and 512$"):
+    with pytest.raises(InputError, match=r"^batch must be at least 1; got 0$"):
         model.segment_many(lines, batch=0)
 
 
@@ -79,12 +79,12 @@ def test_baselines_write_too() -> None:
         ({"points": 0}, "points must be at least 1; got 0"),
         ({"points": "a word"}, "points must be a whole number; got 'a word'"),
         ({"bias": "none"}, "bias must be a number; got 'none'"),
-        ({"samples": 0}, "samples must be at least 1; got 0"),
-        ({"bias": -1.0}, "bias must lie between 0 and 1000; got -1.0"),
-        ({"bias": float("nan")}, "bias must lie between 0 and 1000; got nan"),
-        ({"temperature": -0.1}, "temperature must lie between 0 and 1000; got -0.1"),
-        ({"temperature": float("inf")}, "temperature must lie between 0 and 1000; got inf"),
-        ({"seed": -1}, "seed must lie between"),
+        ({"samples": 0}, "samples must be at least 1 and at most .*; got 0"),
+        ({"bias": -1.0}, "bias must be at least 0 and at most 1,000; got -1.0"),
+        ({"bias": float("nan")}, "bias must be at least 0 and at most 1,000; got nan"),
+        ({"temperature": -0.1}, "temperature must be at least 0 and at most 1,000; got -0.1"),
+        ({"temperature": float("inf")}, "temperature must be at least 0 and at most 1,000; got inf"),
+        ({"seed": -1}, "seed must be at least 0"),
         ({"prime": np.zeros((4, 2))}, r"must be an array \(T, 3\).*got shape \(4, 2\)"),
         ({"prime": np.zeros((0, 3))}, "at least one point"),
         ({"prime": np.full((4, 3), np.nan)}, "pen_up must be 0 or 1|every step"),

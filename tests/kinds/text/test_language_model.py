@@ -70,8 +70,8 @@ def test_what_a_model_cannot_read(dropped: float) -> None:
     model.dropout_embedding = dropped
     symbols = torch.randint(SYMBOLS, (T, B))
     for given, lengths, says in (
-        (symbols, [1] * (B + 1), f"^lengths must be"),
-        (symbols, "ab", f"^lengths must be"),
+        (symbols, [1] * (B + 1), "^lengths must be"),
+        (symbols, "ab", "^lengths must be"),
         (symbols.double(), None, "^x must hold symbol indices"),
         (symbols[:, 0], None, r"^x must be"),
         (symbols[:0], None, "^x must hold at least one step"),

@@ -59,7 +59,7 @@ def test_one_stream_finds_what_segment_finds(tmp_path: Path) -> None:
     text = write(tmp_path / "a.txt", 200).read_text()
     (target,) = segment([tmp_path / "a.txt"], tmp_path / "out", streams=1)
     assert target == tmp_path / "out" / "a.txt.jsonl"
-    [found] = segment_many(model().network, [tiny.VOCABULARY.encode(text)], [list(text)])
+    [found] = segment_many(model().network, [tiny.VOCABULARY.encode(text)], tiny.VOCABULARY.pieces)
     records = lines(target)
     assert "".join(record["text"] for record in records) == text
     assert [record["start"] for record in records] == list(range(0, 200, 16))

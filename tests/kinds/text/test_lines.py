@@ -70,10 +70,10 @@ def test_conditions_from_files_and_columns(tmp_path: Path) -> None:
     assert read_conditions(f"{tmp_path}/table.csv:who") == ("a, b", "c")
     assert read_conditions(f"{tmp_path}/table.tsv:who") == ("1.5", "2")
     for spec, message in (
-        (f"{tmp_path}/table.csv:age", "has no column 'age'; its first row holds name, who"),
+        (f"{tmp_path}/table.csv:age", "row 1 of .* has no column 'age' of name, who"),
         (f"{tmp_path}/short.csv:who", "row 2 of .* has no column 'who'"),
-        (f"{tmp_path}/none.txt", "cannot read .*none.txt: No such file"),
-        (f"{tmp_path}/bytes.txt", "is not UTF-8 text"),
+        (f"{tmp_path}/none.txt", "cannot read .*none.txt as UTF-8 text: .*No such file"),
+        (f"{tmp_path}/bytes.txt", "cannot read .*bytes.txt as UTF-8 text"),
     ):
         with pytest.raises(InputError, match=f"^data.condition: .*{message}"):
             read_conditions(spec)

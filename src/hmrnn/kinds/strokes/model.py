@@ -59,9 +59,9 @@ class StrokeModel(Model):
         ``condition`` may be a list with one for each line.
         """
         steps = [self._strokes(line)[0] for line in lines]
-        shown = [self.scale.pieces(line) for line in steps]
         with telling(self.network, self.tell(condition, len(steps))):
-            return segment_many(self.network, [self.scale.encode(line) for line in steps], shown, batch=batch)
+            lines = [self.scale.encode(line) for line in steps]
+            return segment_many(self.network, lines, self.scale.pieces, batch=batch)
 
     def generate(
         self,

@@ -28,13 +28,15 @@ Length = Annotated[float, Meta(ge=-1e6, le=1e6)]
 class DrawingRequest(Request, kw_only=True):
     """A drawing as steps: Δx, Δy (y downwards), and 1 where the pen is lifted after the point."""
 
-    steps: Annotated[list[tuple[Length, Length, Literal[0, 1]]], Meta(min_length=2, extra={"limit": "points"})]
+    bounds: ClassVar = {"steps": "points"}
+    steps: Annotated[list[tuple[Length, Length, Literal[0, 1]]], Meta(min_length=2)]
 
 
 class LineRequest(Request, kw_only=True):
     """A line of handwriting to generate."""
 
-    points: Annotated[int, Meta(ge=1, extra={"limit": "points"})] = 400
+    bounds: ClassVar = {"points": "points"}
+    points: Annotated[int, Meta(ge=1)] = 400
     bias: Annotated[float, Meta(ge=0, le=10)] = 0.5
     seed: Seed = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 from torch import Tensor
@@ -20,7 +20,7 @@ from hmrnn.reading.sample import Progress, check_room, draw, seeded
 
 LARGEST_STEP = 1000.0
 """The largest step of the pen, in deviations of the training steps; beyond it the model has lost control."""
-MOST = 1000.0
+MOST = 1000
 """The largest bias and temperature of strokes; 1/MOST is the smallest temperature above 0."""
 MOST_LIFTS, FEWEST = 0.4, 20
 """A model that expects pen-ups after more than this share of the points has learned nothing: people lift the pen after
@@ -59,8 +59,7 @@ def write(
         progress: called with the points that are drawn, and ``points``.
     """
     check_room(model, samples, points, "points")
-    if points < 1:
-        raise InputError(f"points must be at least 1; got {points}")
+    checks.numbers({"points": points}, Integral, 1)
     check_strokes(bias, temperature)
     if prime is not None and (prime.ndim != 2 or prime.shape[1] != 3 or len(prime) == 0):
         raise InputError(f"prime must have shape (n, 3) with at least one point; got {prime.shape}")
@@ -95,10 +94,7 @@ def draw_line(
 
 def check_strokes(bias: float, temperature: float) -> None:
     """InputError unless strokes can be drawn with this bias and temperature."""
-    checks.numbers({"bias": bias, "temperature": temperature}, Real)
-    for name, number in (("bias", bias), ("temperature", temperature)):
-        if not 0 <= number <= MOST:
-            raise InputError(f"{name} must lie between 0 and {MOST:.0f}; got {number}")
+    checks.numbers({"bias": bias, "temperature": temperature}, Real, 0, MOST)
     if 0 < temperature < 1 / MOST:
         raise InputError(f"temperature must be 0 or at least {1 / MOST:g}; got {temperature}")
 

@@ -118,13 +118,19 @@ class TextModel(Model):
         self, readings: list[Reading], batch: int, primed: bool, condition: Condition, by: By | None, progress: Progress
     ) -> list[Segmentation]:
         indices = [reading.indices for reading in readings]
-        shown = [self.vocabulary.pieces(sequence) for sequence in indices]
         prime = self.prime if primed else ()
         by = by or ("detectors" if self.network.segments is None else "head")
         ends = partial(HeadScores, self.network, read=len(prime)) if by == "head" else None
         with telling(self.network, self.tell(condition, len(readings))):
             found = segment_many(
-                self.network, indices, shown, batch=batch, prime=prime, ends=ends, late=self.late, progress=progress
+                self.network,
+                indices,
+                self.vocabulary.pieces,
+                batch=batch,
+                prime=prime,
+                ends=ends,
+                late=self.late,
+                progress=progress,
             )
         return [each.regroup(reading.symbols, reading.counts) for each, reading in zip(found, readings)]
 

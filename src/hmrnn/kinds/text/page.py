@@ -31,20 +31,22 @@ WRITTEN = 16  # symbols that are written between two looks at what the layers di
 class ReadRequest(Request, kw_only=True):
     """Text for a model to read."""
 
-    text: Annotated[str, Meta(min_length=1, extra={"limit": "text"})]
+    bounds: ClassVar = {"text": "text"}
+    text: Annotated[str, Meta(min_length=1)]
 
 
-class FigureRequest(Request, kw_only=True):
+class FigureRequest(ReadRequest, kw_only=True):
     """Text for a model to read, to be drawn as a figure."""
 
-    text: Annotated[str, Meta(min_length=1, extra={"limit": "figure"})]
+    bounds: ClassVar = {"text": "figure"}
 
 
 class WriteRequest(Request, kw_only=True):
     """A prompt, and how to continue it."""
 
-    prompt: Annotated[str, Meta(extra={"limit": "prompt"})] = ""
-    length: Annotated[int, Meta(ge=1, extra={"limit": "length"})] = 300
+    bounds: ClassVar = {"prompt": "prompt", "length": "length"}
+    prompt: str = ""
+    length: Annotated[int, Meta(ge=1)] = 300
     temperature: Annotated[float, Meta(ge=0, le=10)] = 0.8
     top_k: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
@@ -103,7 +105,7 @@ class TextPage(Page):
         vocabulary = self.model.vocabulary
         return {"alphabet": "".join(map(str, vocabulary.symbols)) if vocabulary.kind == "characters" else None}
 
-    def read(self, wanted: ReadRequest | FigureRequest) -> Parts:
+    def read(self, wanted: ReadRequest) -> Parts:
         """What the model finds in a text; the same numbers as ``model.segment`` gives with ``by`` "detectors"."""
         reading = self.model.reading(wanted.text)
         if not len(reading.indices):

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from hmrnn.errors import InputError
+from hmrnn.nn import checks
 from hmrnn.reading.plain import plain
 from hmrnn.reading.vocabulary import Vocabulary, code_points, list_symbols, unseen_symbols, utf8
 
@@ -48,8 +48,7 @@ def read_as(text: str, vocabulary: Vocabulary, unknown: Unknown = "replace") -> 
         3 symbols written plainly: '“' as '"', '…' as '...', '”' as '"'
         1 symbol that training never showed, read as a space: '☃' (U+2603) at position 6
     """
-    if unknown not in get_args(Unknown):
-        raise InputError(f"unknown must be one of {', '.join(get_args(Unknown))}; got {unknown!r}")
+    checks.one_of("unknown", unknown, get_args(Unknown))
     codes = code_points(text) if vocabulary.kind == "characters" else np.frombuffer(utf8(text), np.uint8)
     known = vocabulary.knows(codes)
     if vocabulary.kind == "characters":

@@ -83,7 +83,7 @@ def passage(model: TextModel, corpus: Corpus) -> Segmentation:
         return model.segment(text, condition=lines.conditions[chosen] if lines.conditions else None)
     symbols = corpus.valid[: CONTEXT + PASSAGE]
     start = max(0, min(CONTEXT, len(symbols) - PASSAGE))
-    return segment_many(model.network, [symbols], [corpus.vocabulary.pieces(symbols)])[0][start:]
+    return segment_many(model.network, [symbols], corpus.vocabulary.pieces)[0][start:]
 
 
 def _segments(model: TextModel, corpus: Corpus) -> Iterator[Section]:

@@ -22,10 +22,7 @@ LONGEST = 2**62
 
 def check_length(length: int) -> None:
     """InputError unless so many symbols can be drawn one after the other."""
-    checks.numbers({"length": length}, Integral)
-    if not 0 <= length <= LONGEST:
-        rule = "not be negative" if length < 0 else f"be at most {LONGEST}"
-        raise InputError(f"length must {rule}; got {length}")
+    checks.numbers({"length": length}, Integral, 0, LONGEST)
 
 
 def stream(
@@ -100,11 +97,6 @@ def continue_all(
 
 def _check(length: int, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> None:
     check_length(length)
-    checks.numbers({"top_k": top_k}, Integral)
-    checks.numbers({"temperature": temperature, "top_p": top_p}, Real)
-    if not 0 <= temperature < float("inf"):
-        raise InputError(f"temperature must be 0 or more; got {temperature}")
-    if top_k is not None and top_k < 1:
-        raise InputError(f"top_k must be at least 1; got {top_k}")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise InputError(f"top_p must lie above 0 and at most be 1; got {top_p}")
+    checks.numbers({"temperature": temperature}, Real, 0)
+    checks.numbers({"top_k": top_k}, Integral, 1)
+    checks.numbers({"top_p": top_p}, Real, most=1, above=0)
