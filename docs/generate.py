@@ -20,7 +20,7 @@ from hmrnn.presets import PRESETS
 PUBLIC = {
     "Networks": ("HMLSTM", "Output", "Operation", "State", "HMLSTMCell"),
     "Trained models": ("load", "TextModel", "StrokeModel", "Segmentation", "InputError"),
-    "In the manner of scikit-learn": (
+    "scikit-learn estimators": (
         "HMClassifier",
         "HMTagger",
         "HMTransducer",

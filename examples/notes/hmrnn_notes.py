@@ -39,7 +39,7 @@ class Notes(SequenceKind):
             for number, line in enumerate(Path(path).read_text().splitlines(), start=1):
                 for note in line.split():
                     if not NOTE.fullmatch(note):
-                        raise InputError(f"{path}, line {number}: {note!r} is no note")
+                        raise InputError(f"{path}, line {number}: {note!r} is not a note")
                 tunes += [line.split()] if len(line.split()) > 1 else []
         random.Random(1).shuffle(tunes)
         ends = [

@@ -260,7 +260,7 @@ def test_damaged_metrics(work: Path, capsys: pytest.CaptureFixture[str]) -> None
         file.write('{"event": "tra')
     said = complaint(work, capsys, "plot", "-m", "runs/story", "--figure", "curves")
     assert "metrics.jsonl is damaged in line " in said
-    assert "; mend or remove that line" in said
+    assert "; fix or remove that line" in said
 
 
 def test_a_corpus_whose_vocabulary_is_another(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

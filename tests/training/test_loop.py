@@ -326,7 +326,7 @@ def test_metrics_that_are_not_what_was_written(wrong: Any, tmp_path: Path) -> No
     assert read_metrics(path) == [LINE, VALID, detector]
     with open(path, "a") as file:
         file.write(json.dumps(wrong))
-    with pytest.raises(InputError, match=r"metrics\.jsonl is damaged in line 4: .*; mend or remove that line"):
+    with pytest.raises(InputError, match=r"metrics\.jsonl is damaged in line 4: .*; fix or remove that line"):
         read_metrics(path)
 
 

@@ -113,7 +113,7 @@ def goes_on(directory: Path) -> None:
 def test_a_full_disk(tmp_path: Path, full_disk: Callable[[int], None], what: str) -> None:
     run = tmp_path / "run"
     room = {"a checkpoint": lambda: 2000, "metrics.jsonl": lambda: (run / "metrics.jsonl").stat().st_size + 10}[what]
-    message = f"cannot write {what} to .*: File too large; mend that and resume the run"
+    message = f"cannot write {what} to .*: File too large; fix that and resume the run"
     interrupted_by(run, lambda: full_disk(room()), message)
     full_disk(resource.RLIM_INFINITY)
     assert list(run.glob(".*")) == []  # nothing unfinished takes up the place
@@ -185,7 +185,7 @@ def test_errors_of_the_disk(tmp_path: Path, what: str, number: int) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         target = {"a checkpoint": "hmrnn.checkpoint.os.rename", "metrics.jsonl": "hmrnn.training.rundir.os.fsync"}[what]
-        message = f"cannot write {what} to .*run: {reason}; mend that and resume the run"
+        message = f"cannot write {what} to .*run: {reason}; fix that and resume the run"
         interrupted_by(run, lambda: patch.setattr(target, fail), message)
     goes_on(run)
 
@@ -208,7 +208,7 @@ def test_a_directory_that_is_read_only() -> None:
         os.chmod(folder, 0o755)
         run = Path(folder) / "run"
         with pytest.raises(
-            InputError, match=r"cannot write a checkpoint to .*: Permission denied; mend that and resume"
+            InputError, match=r"cannot write a checkpoint to .*: Permission denied; fix that and resume"
         ):
             read_only_after_six(run)
         os.chmod(run, 0o755)

@@ -71,5 +71,5 @@ def read_metrics(path: Path, size: int | None = None) -> list[dict[str, Any]]:
                 if line.shape() != shape:
                     raise ValueError(f"it must hold {shape[0]} and {shape[1]} rates, as the lines before it do")
         except (ValueError, RecursionError, msgspec.ValidationError) as error:
-            raise InputError(f"{path} is damaged in line {number}: {error}; mend or remove that line") from error
+            raise InputError(f"{path} is damaged in line {number}: {error}; fix or remove that line") from error
     return lines

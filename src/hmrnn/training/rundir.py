@@ -138,7 +138,7 @@ class RunDirectory:
             yield
         except OSError as error:
             raise InputError(
-                f"cannot write {what}to {self.path}: {error.strerror or error}; mend that and resume the run"
+                f"cannot write {what}to {self.path}: {error.strerror or error}; fix that and resume the run"
             ) from error
 
     def states(self) -> list[Path]:
