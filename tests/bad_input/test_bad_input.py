@@ -306,7 +306,7 @@ def test_json_of_a_run_is_plain(work: Path) -> None:
         ("segment --stream a.txt --out o --json", "--stream cannot be combined with --json"),
         ("segment --stream a.txt --out o --width 3", "--width cannot be combined with --stream"),
         ("segment --stream a.txt --out o --line 2", "--line is for strokes"),
-        ("segment abc --line 1", "--line is for strokes, and this is text"),
+        ("segment abc --line 1", "--line"),
         ("plot abc --line 1", "--line is for strokes"),
         ("plot abc --levels 1 --figure 3", "--levels is for strokes"),
         ("plot abc --figure curves", "a text has no effect with --figure curves"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -264,23 +263,21 @@ def test_a_ridge_regression_gives_probabilities() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "setting"),
     [
-        ({"rnn": "lstm"}, "model.ridge is for model.rnn echo-state on text without segments.size; leave it out"),
-        ({"epochs": 2}, "model.ridge fits in one pass; train.epochs must be 1, and is 2"),
-        ({"weight_drop": 0.1}, "regularise.weight_drop is for training by gradient; with model.ridge leave it out"),
-        ({"validate_every": 5}, "train.validate_every is for training by gradient; with model.ridge leave it out"),
-        (
-            {"scheduled_sampling": (0.0, 0.5)},
-            "train.scheduled_sampling is for training by gradient; with model.ridge leave it out",
-        ),
-        ({"accumulate": 2}, "model.ridge adds whole batches in one process; leave out torchrun and train.accumulate"),
-        ({"ridge": -1.0}, "model.ridge must not be negative; got -1.0"),
+        ({"rnn": "lstm"}, "model.ridge"),
+        ({"epochs": 2}, "model.ridge"),
+        ({"weight_drop": 0.1}, "regularise.weight_drop"),
+        ({"validate_every": 5}, "train.validate_every"),
+        ({"scheduled_sampling": (0.0, 0.5)}, "train.scheduled_sampling"),
+        ({"accumulate": 2}, "model.ridge"),
+        ({"ridge": -1.0}, "model.ridge"),
     ],
 )
-def test_what_ridge_regression_does_not_have_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
+def test_what_ridge_regression_does_not_have_is_refused(changes: dict[str, Any], setting: str) -> None:
+    with pytest.raises(InputError) as refused:
         tiny.trainer(tiny.config(**({"rnn": "echo-state", "ridge": 0.1, "epochs": 1} | changes)))
+    assert refused.value.setting == setting
 
 
 def test_no_gradient_of_all_steps_is_made_for_each_step() -> None:

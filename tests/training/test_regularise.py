@@ -111,9 +111,9 @@ def test_a_network_drops_gate_rows_and_spares_its_detectors(monkeypatch: pytest.
 @pytest.mark.parametrize("value", [-0.1, 1.0, float("nan")])
 def test_shares_that_leave_nothing(value: float) -> None:
     for name in ("weight_drop", "dropout"):
-        with pytest.raises(InputError, match=f"^{name} must be at least 0 and less than 1; got {value}"):
+        with pytest.raises(InputError, match=f"^{name} "):
             HMLSTM(3, 4, **{name: value})
-        with pytest.raises(InputError, match=f"^{name} must be a number; got 'half'$"):
+        with pytest.raises(InputError, match=f"^{name} "):
             HMLSTM(3, 4, **{name: "half"})  # type: ignore[arg-type]
 
 
@@ -280,5 +280,6 @@ def test_a_config_that_leaves_settings_out_has_their_defaults() -> None:
 
 def test_resume_refuses_another_regularisation() -> None:
     changed = dataclasses.replace(tiny.config(), regularise=RegulariseConfig(weight_drop=0.1))
-    with pytest.raises(InputError, match=r"it cannot change regularise\.weight_drop"):
+    with pytest.raises(InputError) as refused:
         commands._check_resumable(tiny.config(), changed)
+    assert refused.value.setting == "regularise.weight_drop"

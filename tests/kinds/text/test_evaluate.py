@@ -187,7 +187,7 @@ def test_lines_of_handwriting_are_read_one_by_one(
     tiny_strokes.save(tmp_path / "hand", tiny_strokes.model())
     save_strokes(tiny_strokes.strokes(2), tmp_path / "lines.npz")
     assert tiny.hmrnn("evaluate", "-m", tmp_path / "hand", "--file", tmp_path / "lines.npz", flag, value) == 2
-    assert f"{flag} is for text, and this is a model of handwriting; leave it out" in capsys.readouterr().err
+    assert flag in capsys.readouterr().err
 
 
 def test_bad_arguments(network: LanguageModel) -> None:

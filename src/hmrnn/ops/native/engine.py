@@ -46,7 +46,7 @@ def why_not(device: torch.device, dtype: torch.dtype, options: Options) -> str |
 
 def all_binary(state: State, lengths: Tensor | None, boundaries: Tensor | None) -> bool:
     """Whether all given boundaries outside the padding are 0, 1 or, if not forced, NaN."""
-    given = [z for z in (state.z, state.pending) if z is not None]
+    given = [z for z in (state.z, state.pending) if z is not None and z.numel()]
     if boundaries is not None:
         free = boundaries.isnan()
         if lengths is not None:
