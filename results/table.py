@@ -237,15 +237,15 @@ def measured(_: str) -> str:
     speeds = runs("bench")["cpu-native"]["found"]["training step"].values()
     plain, normed = ([size[name]["speed"] for size in speeds] for name in ("HM-LSTM", "HM-LSTM, layer norm"))
     rows = [
-        ("Words of English with spaces, F1", f"{scores(english, 'level 1')['f1']:.2f}",
+        ("Ends of English words, spaces read, F1", f"{scores(english, 'level 1')['f1']:.2f}",
          f"{scores(english, 'most uncertain')['f1']:.2f} cut where it is uncertain, "
          f"{scores(english, 'level 1')['f1_by_chance']:.2f} by chance"),
-        ("Words of PTB without its spaces, F1", f"{fmean(words):.2f}",
+        ("Ends of words of PTB without spaces, F1", f"{fmean(words):.2f}",
          f"{scores(spaceless, 'random')['f1']:.2f} at random"),
         ("Penn Treebank (PTB), bits a character", f"{test('ptb', *(f'held-{seed}' for seed in both)):.4f}",
          f"LSTM {test('ptb', *(f'ln-lstm-{seed}' for seed in both)):.4f}; paper 1.24"),
         ("enwik8, 2 epochs, Muon, bits a byte", f"{muon['hm-lstm']:.3f}",
-         f"LSTM {muon['ln-lstm']:.3f} for as many multiply-adds"),
+         f"layer-norm LSTM of equal work {muon['ln-lstm']:.3f}"),
         ("Handwriting, nats a line: more is better",
          f"{test('iamondb-weight-drop', *(f'hm-annealed-{seed}' for seed in both)):.0f}",
          f"LSTM {test('iamondb-weight-drop', *(f'lstm-{seed}' for seed in both)):.0f}; paper 1167"),
