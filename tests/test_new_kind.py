@@ -1,4 +1,4 @@
-"""Kinds of data that the package does not know: each is one file outside it, found by an entry point."""
+"""Kinds of data come and go: one of another package is a file found by an entry point, one of ours is a folder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -78,3 +79,25 @@ def test_a_kind_in_one_file_does_all_that_ours_do(kind, content, installed: Path
     assert len(found["ends"]) == 2
     run("plot", "-m", "run", "--out", "figure.svg")
     assert "<svg" in (tmp_path / "figure.svg").read_text()
+
+
+@pytest.mark.long
+def test_text_does_without_the_other_kinds(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("labels", "strokes"):
+        shutil.rmtree(tmp_path / "src" / "hmrnn" / "kinds" / name)
+    (tmp_path / "story.txt").write_text(tiny.text(900))
+    env = {**tiny.environment(tmp_path), "PYTHONPATH": str(tmp_path / "src")}
+
+    def run(*words: str, cwd: Path = tmp_path) -> str:
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=env, cwd=cwd)
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    assert run("-c", "import hmrnn.kind; print(*(one.name for one in hmrnn.kind.every()))") == "text\n"
+    small = tiny.flags(tiny.config(epochs=1, batch_size=16, length=10))
+    run("-m", "hmrnn", "train", "story.txt", "--out", "run", *small)
+    found = json.loads(run("-m", "hmrnn", "segment", "-m", "run", "abc de fgh", "--json"))
+    assert "".join(found["symbols"]) == "abc de fgh"
+    own = [f"tests/kinds/text/test_{name}.py" for name in ("language_model", "sample", "text")]
+    run("-m", "pytest", "-q", "-p", "no:cacheprovider", *own, cwd=ROOT)

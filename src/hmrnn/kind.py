@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
+import pkgutil
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -26,16 +28,6 @@ if TYPE_CHECKING:
     from hmrnn.reading.page import Page
     from hmrnn.training.task import Task
     from hmrnn.utils.options import Options
-
-_OWN = {
-    "text": "hmrnn.kinds.text.kind:TEXT",
-    "strokes": "hmrnn.kinds.strokes.kind:STROKES",
-    "labels": "hmrnn.kinds.labels.kind:LABELS",
-    "tags": "hmrnn.kinds.labels.kind:TAGS",
-    "pairs": "hmrnn.kinds.labels.kind:PAIRS",
-    "numbers": "hmrnn.kinds.labels.kind:NUMBERS",
-    "series": "hmrnn.kinds.labels.kind:SERIES",
-}
 
 
 class InputSpec(Protocol):
@@ -143,30 +135,23 @@ class Kind:
 
 def find(name: str) -> Kind:
     """The kind of this name."""
-    return _load(name)
+    return _known()[name]
 
 
 def every() -> list[Kind]:
     """All kinds: ours, then those of other packages."""
-    return [_load(name) for name in (*_OWN, *_others())]
+    return list(_known().values())
 
 
 def of(config: Config) -> Kind:
     """The kind of data that a run reads."""
-    return next(kind for kind in map(_load, (*_OWN, *_others())) if config.data.format in kind.formats)
-
-
-def _others() -> list[str]:
-    return [point.name for point in entry_points(group="hmrnn.kinds") if point.name not in _OWN]
+    return next(kind for kind in every() if config.data.format in kind.formats)
 
 
 @functools.cache
-def _load(name: str) -> Kind:
-    if name in _OWN:
-        module, _, attribute = _OWN[name].partition(":")
-        kind = getattr(importlib.import_module(module), attribute)
-    else:
-        (point,) = entry_points(group="hmrnn.kinds", name=name)
-        kind = point.load()
-    assert isinstance(kind, Kind)
-    return kind
+def _known() -> dict[str, Kind]:
+    """By name; ours are in the folders of ``hmrnn.kinds``, in the KINDS of their modules ``kind``."""
+    folders = pkgutil.iter_modules(importlib.import_module("hmrnn.kinds").__path__)
+    ours = (importlib.import_module(f"hmrnn.kinds.{folder.name}.kind").KINDS for folder in folders)
+    others = (point.load() for point in entry_points(group="hmrnn.kinds"))
+    return {kind.name: kind for kind in itertools.chain(*ours, others)}

@@ -48,6 +48,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
     (about / "entry_points.txt").write_text("[hmrnn.kinds]\nevents = hmrnn_events:EVENTS\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
+        kind._known.cache_clear()
         found = kind.find("events")
         config = found.presets["events"]  # type: ignore[attr-defined]
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, hidden_size=(8,), output_size=8))

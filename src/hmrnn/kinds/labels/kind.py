@@ -92,6 +92,10 @@ class Labelled(Kind):
         return models[self.name](network, spec, config, source)
 
 
-LABELS, TAGS, PAIRS = Labelled("labels", "sequence"), Labelled("tags", "tag"), Labelled("pairs", "symbol")
-NUMBERS = Labelled("numbers", "answer", "of the variance left")
-SERIES = Labelled("series", "forecast", "of the variance left")
+KINDS = (
+    Labelled("labels", "sequence"),
+    Labelled("tags", "tag"),
+    Labelled("pairs", "symbol"),
+    Labelled("numbers", "answer", "of the variance left"),
+    Labelled("series", "forecast", "of the variance left"),
+)

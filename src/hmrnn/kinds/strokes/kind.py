@@ -89,4 +89,4 @@ class Handwriting(Kind):
         return DataConfig(format="strokes", path=files.paths(data))
 
 
-STROKES = Handwriting()
+KINDS = (Handwriting(),)

@@ -141,4 +141,4 @@ class Text(Kind):
         return DataConfig(format=form, path=(str(folder / "text"),), cache=str(folder / "cache"))
 
 
-TEXT = Text()
+KINDS = (Text(),)
