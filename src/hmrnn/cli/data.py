@@ -15,6 +15,7 @@ def run(arguments: Any) -> int:
     config = preset_for(arguments.name)[1]
     paths = arguments.path or (*config.data.path, *arguments.paths)
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, path=paths))
+    config.check()
     reads = kind.of(config)
     check_kind("data", arguments, reads)
     show(reads.commands(show_progress).data(config, arguments))

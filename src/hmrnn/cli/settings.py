@@ -10,7 +10,7 @@ from hmrnn.cli.arguments import TrainArguments
 from hmrnn.cli.parse import build, parse, print_help, settings_of
 from hmrnn.cli.target import preset_for
 from hmrnn.config import Config, DetectorConfig, RegulariseConfig
-from hmrnn.config.model import MOST_LAYERS
+from hmrnn.config.checks import check_types
 from hmrnn.errors import InputError
 from hmrnn.presets import NOTES, PRESETS
 
@@ -106,8 +106,7 @@ def fit(config: C, preset: Config) -> C:
     finds no boundaries has neither rates nor pulls. A reservoir has no matrices of gates to train, so Adam takes the
     place of a preset's Muon. InputError if a flag sets detectors of a network that has none.
     """
-    if config.model.num_layers > MOST_LAYERS:
-        config.model.check()  # raises
+    check_types(config)  # sizes of more layers than there can be would fill the memory
     sizes = preset.model.hidden_size
     if config.model.hidden_size == sizes and len(sizes) not in (1, config.model.num_layers):
         sizes = (*sizes, *sizes[-1:] * config.model.num_layers)[: max(config.model.num_layers, 1)]

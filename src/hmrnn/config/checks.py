@@ -1,100 +1,78 @@
-"""Checks of values that the sections of a config share; most name a section and its settings, separated by spaces."""
+"""What settings may be: types with bounds, what a setting needs of others, and one check for all."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import math
-from collections.abc import Callable
-from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
 
 from hmrnn.errors import InputError
 
 LARGEST = 2**31 - 1
-LARGEST_NUMBER = 1e15
-FILE_NAMES = ("path", "condition", "cache", "start_from")
-"""Settings that name files, which need not be UTF-8."""
+LARGEST_NUMBER = 1e15  # JSON has no infinity, and float32 holds no products of larger numbers
+
+Natural = Annotated[int, Meta(ge=0, le=LARGEST)]
+Count = Annotated[int, Meta(ge=1, le=LARGEST)]
+Seed = Annotated[int, Meta(ge=0, le=2**62)]
+Number = Annotated[float, Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
+NotNegative = Annotated[float, Meta(ge=0, le=LARGEST_NUMBER)]
+Positive = Annotated[float, Meta(gt=0, le=LARGEST_NUMBER)]
+Proportion = Annotated[float, Meta(ge=0, le=1)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+Text = Annotated[str, Meta(pattern=r"\A[^\ud800-\udfff]*\Z")]
+"""Text that UTF-8 can encode; the names of files need not be."""
 
 
-def _values(section: Any, name: str) -> tuple[Any, ...]:
-    """The values that a setting holds; none if it is None."""
-    value = getattr(section, name)
-    return value if isinstance(value, tuple) else () if value is None else (value,)
+class Needs(NamedTuple):
+    """Stands in the type of a setting that has an effect only if another ``setting`` has one of these ``values``.
+
+    Without values that setting must be on: neither zero nor empty.
+    """
+
+    setting: str
+    values: tuple[str, ...] = ()
 
 
-def _require(ok: Callable[[float], bool], what: str, part: str, section: Any, names: str) -> None:
-    """Raise InputError unless ``ok`` is true of all values of the settings ``names``, which are separated by spaces."""
-    for name in names.split():
-        for value in _values(section, name):
-            if not ok(value):
-                raise InputError(f"must {what}", setting=f"{part}.{name}", value=value)
+HM_LSTM = Needs("model.rnn", ("hm-lstm",))
+MOVING = Needs("model.rnn", ("hm-lstm", "hrnn"))
 
 
-counts = functools.partial(_require, lambda value: value >= 1, "be at least 1")
-limited = functools.partial(_require, lambda value: value <= LARGEST, f"be at most {LARGEST}")
-positive = functools.partial(_require, lambda value: value > 0, "be positive")
-not_negative = functools.partial(_require, lambda value: value >= 0, "not be negative")
-shares = functools.partial(_require, lambda value: 0 <= value < 1, "be at least 0 and less than 1")
-seed = functools.partial(_require, lambda value: 0 <= value <= 2**62, "lie between 0 and 2**62")
+_types: Any = functools.cache(functools.partial(get_type_hints, include_extras=True))
 
 
-def finite(part: str, section: Any) -> None:
-    """JSON has no infinity, so a run with one could not be read again; float32 holds no products of larger numbers."""
-    for field in dataclasses.fields(section):
-        for value in _values(section, field.name):
-            if isinstance(value, float) and not abs(value) <= LARGEST_NUMBER:
-                rule = f"at most {LARGEST_NUMBER:g} in size" if math.isfinite(value) else "finite"
-                raise InputError(f"must be {rule}", setting=f"{part}.{field.name}", value=value)
+def _settings(config: Any) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Full name, type, default and value of each setting of a config."""
+    for part, section in vars(config).items():
+        if dataclasses.is_dataclass(section):
+            for field in dataclasses.fields(section):
+                kind = _types(type(section))[field.name]
+                yield f"{part}.{field.name}", kind, field.default, getattr(section, field.name)
 
 
-def typed(part: str, section: Any) -> None:
-    """Raise InputError unless every value is of the type of its setting: a run with another could not be read again."""
-    of_section: Any = type(section)
-    for name, kind in _types(of_section).items():
-        value = getattr(section, name)
-        if not _is(value, kind):
-            plain = "; give one of Python's, as by .item()" if hasattr(value, "item") else ""  # NumPy's, torch's
-            raise InputError(f"must be {_described(kind)}{plain}", setting=f"{part}.{name}", value=repr(value))
-        for text in _values(section, name):
-            if isinstance(text, str) and not _encodable(text, name in FILE_NAMES):
-                raise InputError("must be text that UTF-8 can encode", setting=f"{part}.{name}", value=repr(text))
+def check_types(config: Any) -> None:
+    """Raise InputError about a setting that its type does not allow."""
+    for name, kind, _, value in _settings(config):
+        try:
+            fits = msgspec.convert(value, kind) == value  # a list is converted to a tuple
+            wrong = "expected a tuple"
+        except msgspec.ValidationError as error:
+            fits, wrong = False, str(error).partition(" - at")[0].replace("`", "").replace("Expected", "expected")
+        if not fits:
+            choices = f"expected one of {', '.join(map(str, get_args(kind)))}" if get_origin(kind) is Literal else ""
+            raise InputError(choices or wrong, setting=name, value=repr(value))
 
 
-def _encodable(text: str, name: bool) -> bool:
-    """Whether UTF-8 can encode a text; the ``name`` of a file may hold other bytes."""
-    try:
-        text.encode("utf-8", "surrogateescape" if name else "strict")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-_types = functools.cache(get_type_hints)
-
-
-def _is(value: Any, kind: Any) -> bool:
-    arguments, origin = get_args(kind), get_origin(kind)
-    if origin is Literal:
-        return any(value == each and type(value) is type(each) for each in arguments)
-    if origin is UnionType:
-        return any(_is(value, each) for each in arguments)
-    if origin is tuple:
-        kinds = [arguments[0]] * len(value) if isinstance(value, tuple) and arguments[-1] is ... else arguments
-        return type(value) is tuple and len(value) == len(kinds) and all(map(_is, value, kinds))
-    return type(value) is kind or (kind is float and type(value) is int)  # JSON takes no number of NumPy's
-
-
-_NAMES = {int: "a whole number", float: "a number", str: "a string", bool: "True or False", type(None): "None"}
-
-
-def _described(kind: Any) -> str:
-    arguments, origin = get_args(kind), get_origin(kind)
-    if origin is Literal:
-        return f"one of {', '.join(map(str, arguments))}"
-    if origin is UnionType:
-        return " or ".join(map(_described, arguments))
-    if origin is tuple:
-        count = "" if arguments[-1] is ... else f"{len(arguments)} "
-        return f"a tuple of {count}{_described(arguments[0]).removeprefix('a ')}s"
-    return _NAMES[kind]
+def check_needs(config: Any) -> None:
+    """Raise InputError about a setting that lacks what it needs."""
+    for name, kind, default, value in _settings(config):
+        for needed in getattr(kind, "__metadata__", ()) if value != default else ():
+            if isinstance(needed, Needs):
+                part, _, other = needed.setting.partition(".")
+                given = getattr(getattr(config, part), other)
+                if not given or (needed.values and given not in needed.values):
+                    wanted = f"{needed.setting} {' or '.join(needed.values)}".rstrip()
+                    raise InputError(f"is for {wanted}; that is {given or 'not set'}, so leave it out", setting=name)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
-from hmrnn.config import checks
+from msgspec import Meta
+
+from hmrnn.config.checks import Count, Natural, Needs, Seed, Text
 from hmrnn.errors import InputError
 
 Format = Literal[
@@ -24,9 +26,9 @@ SEQUENCE_FORMATS = ("lines", *STROKE_FORMATS)
 """The formats of which every line is a sequence of its own that is predicted step by step."""
 SPLITS = ("train", "valid", "test")
 """The parts of a corpus."""
-
-
-MOST_LINES = 1_000_000
+TEXTS = Needs("data.format", (*BUILT_IN_TEXTS, "text", "lines", "ptb", "text8", "enwik8"))
+SERIES = Needs("data.format", ("series",))
+Part = Annotated[float, Meta(gt=0, lt=1)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,37 +45,37 @@ class DataConfig:
     series: numbers over time, of which the next steps are forecast."""
     path: tuple[str, ...] = ()
     """Files, or one directory. Files that end in .xz, .gz or .bz2 are decompressed while they are read."""
-    bytes: bool = False
+    bytes: Annotated[bool, Needs("data.format", (*BUILT_IN_TEXTS, "text", "lines"))] = False
     """Model the bytes of the files instead of their characters (format text, lines, novel or manual)."""
-    valid_fraction: float = 0.05
+    valid_fraction: Part = 0.05
     """Share of the symbols, or lines of strokes, for validation. Not used by formats that come with a split."""
-    test_fraction: float = 0.05
+    test_fraction: Part = 0.05
     """Share of the symbols, or lines of strokes, for the test, after the validation part."""
     unseen: Literal["replace", "error"] = "replace"
     """What to do with a validation or test symbol that the training part lacks: replace it by the unknown symbol, or
     stop with an error."""
-    min_count: int = 1
+    min_count: Annotated[Count, TEXTS] = 1
     """Text: read symbols that occur fewer times in the training part as the unknown symbol, which is learned then."""
-    symbols: str = ""
+    symbols: Annotated[Text, TEXTS] = ""
     """Symbols that the vocabulary holds even if the training part lacks them; a byte is the character with its value.
     A run that starts from a model has those of the model here."""
-    unknown: bool = False
+    unknown: Annotated[bool, TEXTS] = False
     """Keep an unknown symbol in the vocabulary even if validation and test part need none."""
-    remove_spaces: bool = False
+    remove_spaces: Annotated[bool, TEXTS] = False
     """Remove the spaces of a text (line ends stay), to see whether the model finds the words."""
-    min_points: int | None = None
+    min_points: Annotated[Annotated[int, Meta(ge=2)] | None, Needs("data.format", STROKE_FORMATS)] = None
     """Strokes: leave out lines with fewer points. Default: 300 for iamondb (as in the paper), 2 for others."""
-    split: Literal["paper", "official"] = "paper"
+    split: Annotated[Literal["paper", "official"], Needs("data.format", ("iamondb",))] = "paper"
     """iamondb: "paper" draws 90 %, 5 % and 5 % of the lines by a seed; "official" takes the lists of forms."""
-    split_seed: int = 1
+    split_seed: Seed = 1
     """Strokes: seed of the split into training, validation and test lines."""
-    lines: int = 3000
+    lines: Annotated[int, Meta(ge=3, le=1_000_000)] = 3000
     """handwritten: number of lines."""
-    ahead: int = 10
+    ahead: Annotated[Count, SERIES] = 10
     """series: how many steps to forecast."""
-    window: int = 0
+    window: Annotated[Natural, SERIES] = 0
     """series: how many steps a forecast reads; more than a season. 0: 64, or twice as many as it looks ahead."""
-    condition: str | None = None
+    condition: Annotated[str | None, Needs("data.format", SEQUENCE_FORMATS)] = None
     """lines, strokes: a file with the condition of each line in a row: a class, or numbers separated by commas or
     spaces. FILE:COLUMN takes the column of that name from a .csv or .tsv file."""
     cache: str | None = None
@@ -102,49 +104,13 @@ class DataConfig:
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
         valid, test = self.valid_fraction, self.test_fraction
-        if not 0 < valid < 1 or not 0 < test < 1 or valid + test >= 1:
+        if valid + test >= 1:
             raise InputError(
-                f"must be positive, as data.test_fraction ({test}), and both must leave something for training",
+                f"and data.test_fraction ({test}) must leave something for training",
                 setting="data.valid_fraction",
                 value=valid,
             )
-        if self.min_count < 1:
-            raise InputError("must be at least 1", setting="data.min_count", value=self.min_count)
-        if self.min_points is not None and self.min_points < 2:
-            raise InputError(
-                "must be at least 2: one to read, one to predict", setting="data.min_points", value=self.min_points
-            )
-        if not 3 <= self.lines <= MOST_LINES:
-            raise InputError(
-                f"must lie between 3 (training, validation, test) and {MOST_LINES}",
-                setting="data.lines",
-                value=self.lines,
-            )
-        if self.ahead < 1 or self.window == 1 or self.window < 0:
-            raise InputError(
-                f"must be at least 1, and data.window 0 or at least 2; got {self.ahead} and {self.window}",
-                setting="data.ahead",
-            )
-        checks.seed("data", self, "split_seed")
-        built_in = self.format in (*BUILT_IN_TEXTS, "handwritten")
-        for name, wrong, formats in (
-            ("path", self.path and built_in, "files, and these data are built in"),
-            (
-                "bytes",
-                self.bytes and self.format not in (*BUILT_IN_TEXTS, "text", "lines"),
-                "data.format text, lines, novel or manual",
-            ),
-            ("min_count", self.min_count > 1 and not self.is_text, "text"),
-            ("symbols", self.symbols and not self.is_text, "text"),
-            ("unknown", self.unknown and not self.is_text, "text"),
-            ("remove_spaces", self.remove_spaces and not self.is_text, "text"),
-            ("min_points", self.min_points is not None and self.format not in STROKE_FORMATS, "strokes"),
-            ("split", self.split == "official" and self.format != "iamondb", "data.format iamondb"),
-            ("ahead", self.ahead != DataConfig.ahead and self.format != "series", "series"),
-            ("window", self.window and self.format != "series", "series"),
-            ("condition", self.condition and not self.has_sequences, "data.format lines and for strokes"),
-        ):
-            if wrong:
-                raise InputError(
-                    f"is for {formats}; data.format is {self.format}, so leave it out", setting=f"data.{name}"
-                )
+        if self.window == 1:
+            raise InputError("must be 0 or at least 2", setting="data.window", value=1)
+        if self.path and self.format in (*BUILT_IN_TEXTS, "handwritten"):
+            raise InputError("is for files, and these data are built in; leave it out", setting="data.path")

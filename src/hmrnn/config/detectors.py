@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
-from hmrnn.config import checks
+from hmrnn.config.checks import HM_LSTM, Natural, Needs, NotNegative, Number, Positive, Proportion, Share
 from hmrnn.errors import InputError
 
+RATES = (HM_LSTM, Needs("detectors.rates"))
 PullTo = Literal["rise", "uncertainty", "entropy", "segments"]
 
 
@@ -21,19 +22,19 @@ class DetectorConfig:
     function with a learned baseline (hm-lstm only)."""
     on_copy: Literal["hold", "evaluate"] = "evaluate"
     """What a detector gives where its layer copies: "hold" gives 0, "evaluate" what is left of equation 4."""
-    slope: tuple[float, float] = (0.0, 5.0)
+    slope: tuple[NotNegative, Positive] = (0.0, 5.0)
     """Slope annealing, growth per epoch and maximum: a = min(maximum, 1 + growth * epoch). Growth 0 keeps a = 1."""
-    rates: tuple[float, ...] = ()
+    rates: Annotated[tuple[Proportion, ...], HM_LSTM] = ()
     """Target boundary rates, the share of steps at which each detector fires, the lowest detector first. Other settings
     of the detectors say how they get there. Empty: no targets. hm-lstm only."""
-    start_at_rates: bool = False
+    start_at_rates: Annotated[bool, *RATES] = False
     """Set the detectors' biases before the first update so that they fire at these rates on the first batch. With layer
     norm the detectors above the first may start lower: a positive bias there makes the gradient explode."""
-    bias: tuple[float, ...] = ()
+    bias: Annotated[tuple[Number, ...], HM_LSTM] = ()
     """Initial bias of the detectors: one for all, or one per detector. Default: zero. hm-lstm only."""
-    rate_weight: float = 1.0
+    rate_weight: NotNegative = 1.0
     """Rate prior: weight of the squared distance between rates and target rates, added to the loss in nats."""
-    rate_control: float = 0.0
+    rate_control: Annotated[Share, *RATES] = 0.0
     """Rate control: after each update a detector's bias moves by this share (such as 0.05) of what it lacks to reach
     its target rate on that batch, and the gradient no longer moves it. The share falls with the learning rate. It
     brings back detectors that never fire, which the prior cannot. Where the loss pushes against the rate, a small share
@@ -43,42 +44,28 @@ class DetectorConfig:
     uncertainty: where the model is least certain of the next symbol (the entropy of its prediction); text only.
     With entropy, a third of the entropy and of the surprise one symbol before is taken off that; text only. segments:
     the lowest detector to where the segmental head expects the ends of words (segments.size)."""
-    pull_weight: float = 0.0
+    pull_weight: Annotated[NotNegative, *RATES] = 0.0
     """Weight of a loss that pulls each detector to those steps, as many as its target rate says. 0: no pull."""
     pull_delay: Literal[0, 1] = 0
     """0: the boundary belongs before the symbol that surprises. 1: on it, once it has been read."""
-    pull_margin: float = 0.0
+    pull_margin: NotNegative = 0.0
     """Weight (such as 1) of a pull beyond the threshold, to probabilities of 0.1 and 0.9. Without it pre-activations
     may gather at the threshold, where rounding decides."""
-    bounds: tuple[float, float] = (1.0, 0.0)
+    bounds: tuple[NotNegative, NotNegative] = (1.0, 0.0)
     """Bounds on the gradient that a boundary passes to the previous one of its detector: through V (above 1 it can grow
     without limit) and through U (needed without layer norm in sequences of hundreds of steps). 0: no bound."""
-    hidden: int = 0
+    hidden: Natural = 0
     """Units in a hidden layer of each detector. 0: none, as in the paper."""
-    temperature: tuple[float, float] = (1.0, 0.5)
+    temperature: tuple[Positive, Positive] = (1.0, 0.5)
     """gumbel: temperature of the relaxation in the first epoch and in the last (train.epochs), linear in between."""
-    discount: float = 0.9
+    discount: Proportion = 0.9
     """reinforce: weight of a loss for the boundaries one step earlier. 1: the gradient is unbiased within train.length
     steps and its variance highest."""
-    entropy: float = 0.0
+    entropy: NotNegative = 0.0
     """reinforce: weight of a bonus for the entropy of the draws, in nats per step."""
 
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
-        checks.not_negative("detectors", self, "hidden slope rate_weight pull_weight pull_margin bounds entropy")
-        checks.limited("detectors", self, "hidden")
-        checks.shares("detectors", self, "rate_control")
-        if not all(value > 0 for value in self.temperature):
-            raise InputError("must be positive", setting="detectors.temperature", value=self.temperature)
-        if not 0 <= self.discount <= 1:
-            raise InputError("must lie between 0 and 1", setting="detectors.discount", value=self.discount)
-        if not self.slope[1] > 0:
-            raise InputError("must have a positive maximum", setting="detectors.slope", value=self.slope)
-        if not all(0 <= rate <= 1 for rate in self.rates):
-            raise InputError("must lie between 0 and 1", setting="detectors.rates", value=self.rates)
-        for name in ("start_at_rates", "rate_control", "pull_weight"):
-            if getattr(self, name) and not self.rates:
-                raise InputError("needs detectors.rates; give the rates", setting=f"detectors.{name}")
         if self.start_at_rates and self.bias:
             raise InputError(
                 "sets the biases that detectors.bias gives; leave one of them out", setting="detectors.start_at_rates"

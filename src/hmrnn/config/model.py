@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
-from hmrnn.config import checks
+from msgspec import Meta
+
+from hmrnn.config.checks import LARGEST, MOVING, Count, Natural, Needs, NotNegative, Positive, Text
 from hmrnn.errors import InputError
 
 Network = Literal[
@@ -14,7 +16,7 @@ Network = Literal[
 ]  # fmt: skip
 
 
-MOST_LAYERS = 10_000
+TOP_DOWN = Needs("model.top_down", ("boundary", "pending", "always"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,15 +25,15 @@ class ModelConfig:
 
     rnn: Network = "hm-lstm"
     """The recurrent network: hm-lstm, or a baseline. hrnn is an HM-LSTM that is given the ends of words and lines."""
-    embedding_size: int = 128
+    embedding_size: Count = 128
     """Text: size of a symbol's embedding."""
-    hidden_size: tuple[int, ...] = (512,)
+    hidden_size: tuple[Count, ...] = (512,)
     """Size of all layers, or one size per layer, the lowest first."""
-    num_layers: int = 3
+    num_layers: Annotated[int, Meta(ge=1, le=10_000)] = 3
     """Number of layers."""
-    output_size: int = 512
+    output_size: Count = 512
     """Size of the output embedding (equation 12)."""
-    output_layers: Literal["all", "first"] = "all"
+    output_layers: Annotated[Literal["all", "first"], MOVING, TOP_DOWN] = "all"
     """Layers that the output module reads: all, as in the paper, or the first alone. first: hm-lstm and hrnn with
     top-down input, through which the layers above reach the first."""
     layer_norm: bool = True
@@ -44,21 +46,21 @@ class ModelConfig:
     copy: bool = True
     """hm-lstm, hrnn: a layer copies its state until the layer below ends a segment, as in the paper; off: it moves at
     every step."""
-    modules: int = 4
+    modules: Count = 4
     """cw-rnn: modules per layer, with periods 1, 2, 4 and so on."""
-    time_constant: float = 64.0
+    time_constant: Annotated[float, Meta(ge=1, le=LARGEST)] = 64.0
     """leaky: time constant of the slowest unit of a layer, in steps; the others lie between 1 and this."""
-    delay: int = 8
+    delay: Count = 8
     """skip: the steps that a skip connection through time goes back."""
-    kernel: int = 8
+    kernel: Count = 8
     """time-delay: the steps that a layer reads of the one below."""
-    spectral_radius: float = 0.9
+    spectral_radius: Positive = 0.9
     """echo-state: the largest absolute eigenvalue of the recurrent weights."""
-    ridge: float = 0.0
+    ridge: Annotated[NotNegative, Needs("model.rnn", ("echo-state",))] = 0.0
     """echo-state on text: penalty of the ridge regression that fits the output in one pass. The output is then a linear
     map of h of all layers to the probabilities, each at least a thousandth. 0: the output module, trained by
     gradient."""
-    mixtures: int = 20
+    mixtures: Count = 20
     """Strokes: number of Gaussians in the prediction of the next point."""
     bidirectional: bool = False
     """labels, tags, pairs, numbers: read in both directions, with a network for each."""
@@ -66,7 +68,7 @@ class ModelConfig:
     """labels, numbers: how the outputs of all steps become one. tree: by a tree-LSTM over the hierarchy of segments."""
     attend: Literal["steps", "segments"] = "steps"
     """labels, numbers, pairs: what attention chooses from: all steps, or the steps at which segments end."""
-    level: int = 1
+    level: Count = 1
     """labels, numbers, pairs: the level of the segments that attention chooses from."""
     crf: bool = False
     """tags: a linear-chain CRF over the tags of a sequence, instead of a softmax per tag."""
@@ -74,11 +76,11 @@ class ModelConfig:
     """Strokes: predict with every point whether it is the last, so that generated lines end by themselves."""
     condition: Literal["input", "state", "both"] = "input"
     """With data.condition, where the condition goes: beside the input at every step, to the initial state, or both."""
-    condition_size: int = 16
+    condition_size: Count = 16
     """Size of the vector that a condition is turned into."""
-    classes: tuple[str, ...] = ()
+    classes: tuple[Text, ...] = ()
     """The classes of data.condition; those of the data if none are given."""
-    condition_numbers: int = 0
+    condition_numbers: Natural = 0
     """Numbers in a row of data.condition, 0 if rows are classes; counted in the data if not given."""
     time: Literal["none", "elapsed", "left"] = "none"
     """lines, strokes: the time as a further input: the steps so far, or those that are left, which must be known
@@ -96,15 +98,6 @@ class ModelConfig:
 
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
-        sizes = "hidden_size embedding_size num_layers output_size mixtures modules time_constant level"
-        sizes += " condition_size delay kernel"
-        checks.counts("model", self, sizes)
-        if self.num_layers > MOST_LAYERS:
-            raise InputError(f"must be at most {MOST_LAYERS}", setting="model.num_layers", value=self.num_layers)
-        checks.limited("model", self, f"{sizes} condition_numbers")
-        checks.not_negative("model", self, "condition_numbers")
-        checks.positive("model", self, "spectral_radius")
-        checks.not_negative("model", self, "ridge")
         if self.classes and self.condition_numbers:
             raise InputError("excludes model.condition_numbers; leave one of them out", setting="model.classes")
         if len(self.hidden_size) not in (1, self.num_layers):
@@ -112,10 +105,4 @@ class ModelConfig:
                 f"must hold 1 or {self.num_layers} sizes (model.num_layers)",
                 setting="model.hidden_size",
                 value=self.hidden_size,
-            )
-        if self.output_layers == "first" and self.num_layers > 1 and not (self.detectors and self.top_down != "none"):
-            raise InputError(
-                "is for hm-lstm and hrnn with top-down input: elsewhere no layer above it has an effect; use all",
-                setting="model.output_layers",
-                value="first",
             )

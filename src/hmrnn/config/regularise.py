@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
-from hmrnn.config import checks
+from hmrnn.config.checks import Needs, NotNegative, Share
 
 
 @dataclasses.dataclass(frozen=True)
 class RegulariseConfig:
     """Regularisation; off by default."""
 
-    weight_drop: float = 0.0
+    weight_drop: Share = 0.0
     """DropConnect: share of the recurrent weights (U, V) set to zero in an update, except the detectors' rows."""
-    dropout_embedding: float = 0.0
+    dropout_embedding: Share = 0.0
     """Text: share of the embedding set to zero, per sequence of an update."""
-    dropout_between: float = 0.0
+    dropout_between: Share = 0.0
     """Share of a layer's units that the gates of the layer above do not see, per sequence of an update."""
-    dropout_output: float = 0.0
+    dropout_output: Share = 0.0
     """Share of all layers' units that the output module does not see, per sequence of an update."""
     shift: bool = False
     """Text: start every epoch at a random position, so that the text is cut at other places each time."""
-    zoneout: float = 0.0
+    zoneout: Annotated[Share, Needs("model.rnn", ("hm-lstm", "hrnn", "ln-lstm"))] = 0.0
     """hm-lstm, hrnn, ln-lstm: share of the cells that keep their value at an update, drawn at every step."""
-    weight_decay: float = 0.0
+    weight_decay: NotNegative = 0.0
     """Decoupled weight decay: each update takes this share, times the learning rate, off every matrix except the
     detectors' rows."""
-    average: float = 0.0
+    average: Share = 0.0
     """Decay (such as 0.999) of a moving average of the weights, which is validated and saved as the best model; 0: no
     average."""
-
-    def check(self) -> None:
-        """Raise InputError if a value cannot work."""
-        checks.not_negative("regularise", self, "weight_decay")
-        checks.shares(
-            "regularise", self, "weight_drop dropout_embedding dropout_between dropout_output zoneout average"
-        )

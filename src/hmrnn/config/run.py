@@ -27,26 +27,17 @@ class Config:
 
     def check(self) -> None:
         """Raise InputError if a value cannot work, alone or together with the others."""
-        for name in SECTIONS:
-            checks.typed(name, getattr(self, name))
+        checks.check_types(self)
+        checks.check_needs(self)
         m, d, r = self.model, self.detectors, self.regularise
-        if m.rnn != "hm-lstm" or m.num_layers == 1:
-            for name in ("rates", "bias", "start_at_rates", "rate_control", "pull_weight"):
-                if getattr(d, name):
-                    raise InputError(
-                        f"is for hm-lstm with two or more layers, not for {m.rnn} with {m.num_layers}; leave it out",
-                        setting=f"detectors.{name}",
-                    )
         if m.rnn == "hrnn" and d.estimator == "reinforce":
             raise InputError(
                 "is for hm-lstm; model.rnn is hrnn, whose boundaries are given",
                 setting="detectors.estimator",
                 value="reinforce",
             )
-        for name in SECTIONS:
-            section = getattr(self, name)
+        for section in (self.data, m, self.train, d):
             section.check()
-            checks.finite(name, section)
         if m.time != "none" and not self.data.has_sequences:
             raise InputError(
                 f"is for lines and strokes; data.format is {self.data.format}, leave it out", setting="model.time"
@@ -80,24 +71,19 @@ class Config:
         self._check_labelled()
         if m.ridge:
             self._check_ridge()
-        if r.zoneout and m.rnn not in ("hm-lstm", "hrnn", "ln-lstm"):
-            raise InputError(
-                f"is for hm-lstm, hrnn and ln-lstm; model.rnn is {m.rnn}, leave it out", setting="regularise.zoneout"
-            )
-        for name, allowed in (("rates", (0, m.detectors)), ("bias", (0, 1, m.detectors))):
+        n = m.detectors
+        for name, allowed in (("rates", {0, n}), ("bias", {0, min(1, n), n})):
             if len(values := getattr(d, name)) not in allowed:
                 raise InputError(
-                    f"must hold {' or '.join(map(str, allowed[1:]))} numbers, the lowest detector first, or none",
+                    f"must hold {' or '.join(map(str, sorted(allowed)))} numbers, the lowest detector first",
                     setting=f"detectors.{name}",
                     value=values,
                 )
 
     def _check_ridge(self) -> None:
         """Raise InputError about settings that ridge regression does not have."""
-        if self.model.rnn != "echo-state" or not self.data.is_text or self.segments.size:
-            raise InputError(
-                "is for model.rnn echo-state on text without segments.size; leave it out", setting="model.ridge"
-            )
+        if not self.data.is_text or self.segments.size:
+            raise InputError("is for text without segments.size; leave it out", setting="model.ridge")
         if self.train.epochs != 1:
             raise InputError(
                 f"fits in one pass; train.epochs must be 1, and is {self.train.epochs}", setting="model.ridge"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
-from hmrnn.config import checks
+from msgspec import Meta
+
+from hmrnn.config.checks import Count, Natural, Needs, NotNegative, Positive, Proportion, Seed, Share, Text
 from hmrnn.errors import InputError
 
 MOST_THREADS = 1024
@@ -15,89 +17,69 @@ MOST_THREADS = 1024
 class TrainConfig:
     """Training."""
 
-    epochs: int = 50
+    epochs: Natural = 50
     """Largest number of passes over the training part. 0, with a segmental head: as many as suit the text's size."""
-    batch_size: int = 64
+    batch_size: Count = 64
     """Sequences read in parallel, in all processes of torchrun together."""
-    length: int = 100
+    length: Count = 100
     """Text: steps of truncated backpropagation; the state is carried over."""
-    learning_rate: float = 0.002
+    learning_rate: Positive = 0.002
     """Initial learning rate of the optimizer."""
     optimizer: Literal["adam", "muon"] = "adam"
     """Adam, or Muon: orthogonalised momentum for the gate matrices and Adam for all else."""
-    adam_rate: float = 1.0
+    adam_rate: Annotated[Positive, Needs("train.optimizer", ("muon",))] = 1.0
     """Muon: Adam's learning rate, as a share of train.learning_rate."""
-    beta1: float = 0.9
+    beta1: Share = 0.9
     """Decay of Adam's mean of the gradients; 0: the gradient itself."""
-    divide_rate_by: float = 50.0
+    divide_rate_by: Positive = 50.0
     """Divisor of the learning rate when validation stops improving."""
-    divisions: int = 1
+    divisions: Natural = 1
     """How often the learning rate is divided before the next plateau ends the run."""
-    cool_down: float = 0.0
+    cool_down: Proportion = 0.0
     """Share of all updates, at the end, over which the learning rate falls linearly to zero."""
-    patience: int = 1
+    patience: Count = 1
     """Validations without improvement that make a plateau."""
-    min_improvement: float = 0.0
+    min_improvement: NotNegative = 0.0
     """Smallest improvement of a validation that counts, in bits per symbol or nats per sequence of strokes."""
-    clip_norm: float = 1.0
+    clip_norm: NotNegative = 1.0
     """Largest norm of the gradient; 0: no clipping."""
-    clip_value: float = 0.0
+    clip_value: NotNegative = 0.0
     """Largest absolute value of a number of the gradient, clipped before its norm; 0: no clipping."""
-    scheduled_sampling: tuple[float, float] = (0.0, 0.0)
+    scheduled_sampling: tuple[Proportion, Proportion] = (0.0, 0.0)
     """Share of the inputs that are drawn from the model's own predictions, in the first epoch and in the last, linear
     in between. Not for labels, tags, pairs, numbers and series."""
-    validate_every: int = 0
+    validate_every: Natural = 0
     """Updates between validations; 0: at the end of each epoch."""
-    validation_symbols: int = 0
+    validation_symbols: Natural = 0
     """Text: symbols of the validation part to read each time; 0: all."""
-    accumulate: int = 1
+    accumulate: Count = 1
     """Parts in which a batch is computed, to save memory. Random draws and rates of detectors are those of a part."""
     precision: Literal["float32", "bf16"] = "float32"
     """Arithmetic of the matrix products: float32, or bfloat16 by autocast."""
-    engine: str = "auto"
+    engine: Text = "auto"
     """Implementation of the recurrence; auto: the fastest that can run."""
-    device: str = "auto"
+    device: Text = "auto"
     """cpu, cuda, cuda:1 ...; auto: a GPU if there is one."""
-    threads: int = 0
+    threads: Annotated[int, Meta(ge=0, le=MOST_THREADS)] = 0
     """CPU threads; 0: PyTorch's default."""
-    seed: int = 1
+    seed: Seed = 1
     """Seed of the weights and of all random draws."""
-    log_every: int = 50
+    log_every: Count = 50
     """Updates between lines of metrics.jsonl."""
-    checkpoint_every: float = 60.0
+    checkpoint_every: NotNegative = 60.0
     """Seconds between checkpoints, in addition to one after each validation."""
     start_from: str | None = None
     """Fine-tune this model: a run directory, a checkpoint directory or the name of a bundled model. The run has its
     network, its symbols and its detectors. Default: new weights."""
-    recurrent_gain: float | None = None
+    recurrent_gain: NotNegative | None = None
     """Initial gain of layer norm on the contributions of U and V. Default: 0.3 for hm-lstm and hrnn, 1 for ln-lstm."""
     skip_nonfinite: bool = False
     """Skip and count updates whose loss or gradient is not finite; otherwise they end the run."""
 
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
-        if self.optimizer == "adam" and self.adam_rate != TrainConfig.adam_rate:
-            raise InputError("is for train.optimizer muon; leave it out", setting="train.adam_rate")
-        checks.shares("train", self, "beta1")
-        counts = "batch_size length patience accumulate log_every"
-        checks.counts("train", self, counts)
-        checks.limited("train", self, f"epochs {counts}")
-        if self.threads > MOST_THREADS:
-            raise InputError(f"must be at most {MOST_THREADS}", setting="train.threads", value=self.threads)
-        checks.positive("train", self, "learning_rate divide_rate_by adam_rate")
-        checks.not_negative(
-            "train", self, "clip_norm clip_value min_improvement cool_down divisions validate_every validation_symbols"
-        )
-        checks.not_negative("train", self, "epochs threads checkpoint_every recurrent_gain")
-        if not all(0 <= share <= 1 for share in self.scheduled_sampling):
-            raise InputError(
-                "must lie between 0 and 1", setting="train.scheduled_sampling", value=self.scheduled_sampling
-            )
         if self.validation_symbols == 1:
             raise InputError("must be 0, for all, or at least 2; got 1", setting="train.validation_symbols")
-        if not self.cool_down <= 1:
-            raise InputError("is a share of all updates, at most 1", setting="train.cool_down", value=self.cool_down)
-        checks.seed("train", self, "seed")
         if self.batch_size % self.accumulate:
             raise InputError(
                 f"{self.batch_size} must be a multiple of train.accumulate {self.accumulate}",

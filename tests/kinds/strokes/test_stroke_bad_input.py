@@ -19,10 +19,9 @@ import pytest
 from lines import config, npz
 
 from hmrnn import InputError
-from hmrnn.config import DataConfig
+from hmrnn.config import Config, DataConfig
 from hmrnn.kinds.strokes.corpus import load_strokes, read_collection
 from hmrnn.kinds.strokes.files import read_strokes
-from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.utils import archives
 
 
@@ -234,17 +233,7 @@ def test_split_that_one_file_lacks(tmp_path: Path) -> None:
     assert read_collection(config(tmp_path, format="strokes")).split == ("train", "test", "valid", "train")
 
 
-def test_text_is_not_strokes_and_the_reverse() -> None:
-    with pytest.raises(
-        InputError, match="format manual is text; the formats of pen strokes are strokes, iamondb, handwritten"
-    ):
-        load_strokes(DataConfig(format="manual"))
-    for name in ("strokes", "iamondb", "handwritten"):
-        with pytest.raises(InputError, match=r"^data\.format\b"):
-            load_corpus(DataConfig(format=name))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(("field", "value"), [("min_points", 1), ("split_seed", -1), ("lines", 0)])
 def test_settings(field: str, value: int) -> None:
     with pytest.raises(InputError, match=rf"^data\.{field} {value}: "):
-        load_strokes(DataConfig(**{"format": "handwritten", field: value}))  # type: ignore[arg-type]
+        Config(DataConfig(**{"format": "handwritten", field: value})).check()  # type: ignore[arg-type]

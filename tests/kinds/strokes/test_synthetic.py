@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hmrnn import InputError
 from hmrnn.cli import main as cli
 from hmrnn.config import DataConfig
 from hmrnn.kinds.strokes import synthetic
@@ -93,8 +92,3 @@ def test_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(synthetic, "write_lines", lambda count, progress: FILE)
     assert cli.run(["data", "handwritten"]) == 0
     assert capsys.readouterr().out.startswith("handwritten: 120 lines of ")
-
-
-def test_too_few_lines() -> None:
-    with pytest.raises(InputError, match=r"data\.lines .*\b3\b"):
-        load_strokes(DataConfig(format="handwritten", lines=2))

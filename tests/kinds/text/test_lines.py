@@ -110,7 +110,7 @@ def test_a_corpus_of_lines(tmp_path: Path) -> None:
         assert part.conditions is not None
         assert {(text, row) for text, row in zip(texts_of(part), part.conditions)} <= {("ab", "u"), ("c", "v")}
     with pytest.raises(InputError, match=r"^data\.condition\b"):
-        DataConfig("text", condition="x").check()
+        Config(DataConfig("text", condition="x")).check()
 
 
 def texts_of(lines: Lines) -> list[str]:

@@ -220,12 +220,6 @@ def test_empty_file(tmp_path: Path, content: bytes) -> None:
         load_corpus(DataConfig(path=(write(tmp_path / "prose.txt", content),)))
 
 
-def test_impossible_fractions(tmp_path: Path) -> None:
-    path = write(tmp_path / "prose.txt", PROSE)
-    with pytest.raises(InputError, match="leave something for training"):
-        load_corpus(DataConfig(path=(path,), valid_fraction=0.5, test_fraction=0.5))
-
-
 @pytest.mark.parametrize("block", [1, 3, 1 << 20])
 @pytest.mark.parametrize(
     ("content", "what"),
@@ -285,8 +279,6 @@ def test_other_wrong_paths(tmp_path: Path) -> None:
         load_corpus(DataConfig(format="enwik8", path=(str(tmp_path),)))
     with pytest.raises(InputError, match="reads one file"):
         load_corpus(DataConfig(format="text8", path=(path, path)))
-    with pytest.raises(InputError, match=r"^data\.bytes\b"):
-        load_corpus(DataConfig(format="text8", path=(path,), bytes=True))
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="not a regular file"):
         load_corpus(DataConfig(path=(str(tmp_path / "pipe"),)))

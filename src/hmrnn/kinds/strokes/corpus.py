@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn.config import SPLITS, STROKE_FORMATS, DataConfig
+from hmrnn.config import SPLITS, DataConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes import iamondb, synthetic
 from hmrnn.kinds.strokes.files import is_stroke_file, read_file, save_archive
@@ -67,9 +67,6 @@ def leave_out_short(strokes: Strokes, source: str) -> tuple[Strokes, tuple[str, 
 
 def read_collection(config: DataConfig, progress: Progress | None = None) -> StrokeFile:
     """All strokes that ``config`` names, before short lines are left out and the rest is split."""
-    config.check()
-    if config.is_text:
-        raise InputError(f"format {config.format} is text; the formats of pen strokes are {', '.join(STROKE_FORMATS)}")
     if config.format == "handwritten":
         key = [config.format, synthetic.VERSION, config.lines]
         return _cached(config, key, [], lambda: synthetic.write_lines(config.lines, progress=progress))

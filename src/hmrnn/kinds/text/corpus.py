@@ -90,7 +90,6 @@ def load_corpus(config: DataConfig, progress: Progress | None = None, *, trainin
         progress: called with the bytes read so far and the total; every source is read twice.
         training: the fewest symbols of the training part; with fewer, an InputError says how many the text needs.
     """
-    config.check()
     sources = find_sources(config)
     state = source_state(sources)
     cache = folder(config.cache)

@@ -52,8 +52,6 @@ def find_sources(config: DataConfig) -> list[Path]:
 
 def find_files(config: DataConfig) -> list[Path]:
     """The files that data.path names, those in directories of text included; InputError if one is missing."""
-    if not config.is_text:
-        raise InputError("is no text, which was expected; choose another", setting="data.format", value=config.format)
     if config.format in BUILT_IN_TEXTS:
         return [_manual_file() if config.format == "manual" else _novel_file()]
     if not config.path:
