@@ -11,6 +11,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from hmrnn import InputError, Segmentation
 from hmrnn.plots.segments import segments
+from hmrnn.plots.text import figure3
 
 
 def found(text: str, ends: list[set[int]]) -> Segmentation:
@@ -50,11 +51,8 @@ def test_tokens_stand_beside_each_other() -> None:
     assert boxes[4].x0 < boxes[3].x0
 
 
-def test_what_cannot_be_drawn_is_told() -> None:
-    with pytest.raises(InputError, match="columns must be at least 1; got 0"):
-        segments(found("ab", [{1}]), columns=0)
+def test_too_large_for_a_figure() -> None:
     tokens = dataclasses.replace(found("a" * 2000, [{1}]), symbols=("w" * 50,) * 2000)
-    with pytest.raises(InputError, match=r"measures 200 inches at most; this one would have 6 x 540: give fewer"):
-        segments(tokens)
-    with pytest.raises(InputError, match="5,000 symbols at most; got 5,001"):
-        segments(found("a" * 5001, [{1}]))
+    for draw in (segments, figure3):
+        with pytest.raises(InputError):
+            draw(tokens if draw is segments else found("a" * 50_000, [{1}]))

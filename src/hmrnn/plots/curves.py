@@ -1,4 +1,4 @@
-"""Training curves from the metrics of a run, and bar charts of ratios."""
+"""Training curves from the metrics of a run."""
 
 from __future__ import annotations
 
@@ -15,72 +15,60 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_LEVELS = (GREEN, PINK, RED, ORANGE, BLUE)
+_LABELS = {"bits": "bits per symbol", "nats": "nats per sequence"}
+
 
 def curves(metrics: Sequence[dict[str, Any]]) -> Figure:
     """Training curves of a run: bits per symbol (strokes: nats per sequence), and below the boundary rates.
 
     ``metrics`` are the records of metrics.jsonl; the events "train" and "valid" are drawn.
     """
-    train = [record for record in metrics if record.get("event") == "train"]
-    valid = [record for record in metrics if record.get("event") == "valid"]
+    train, valid = ([record for record in metrics if record.get("event") == event] for event in ("train", "valid"))
     if not train and not valid:
         raise InputError("there is nothing to draw: the metrics have no record of training or validation")
-    with styled():
-        return _curves(train, valid)
-
-
-def _curves(train: list[dict[str, Any]], valid: list[dict[str, Any]]) -> Figure:
     levels = len((train or valid)[0]["rates"])
-    unit = "nats" if "nats" in (train or valid)[0] else "bits"
-    style: dict[str, Any]
-    figure = new_figure(6.4, 4.6 if levels else 3.0, layout="constrained")
-    panels = figure.subplots(
-        2 if levels else 1, 1, sharex=True, squeeze=False, height_ratios=[3, 2][: 1 + bool(levels)]
-    )
-
-    top: Axes = panels[0, 0]
-    if train:
-        top.plot(_steps(train), _measures(train, unit), color=ORANGE, linewidth=1, label="training")
-    if valid:
-        best = min(filter(math.isfinite, _measures(valid, unit)), default=math.nan)
-        top.axhline(best, color=BLUE, linewidth=0.6, linestyle=":")
-        style = {"color": BLUE, "linewidth": 1.5, "marker": "o", "markersize": 3.5}
-        label = f"validation (best {best:{'.1f' if unit == 'nats' else '.3f'}})"
-        top.plot(_steps(valid), _measures(valid, unit), label=label, **style)
-    top.set_ylim(*_measure_range(_measures(train, unit), _measures(valid, unit)))
-    top.set_ylabel({"bits": "bits per symbol", "nats": "nats per sequence"}[unit])
-    top.legend(frameon=False)
-
-    if levels:
-        bottom: Axes = panels[1, 0]
+    rows = 2 if levels else 1
+    with styled():
+        figure = new_figure(6.4, 4.6 if levels else 3.0, layout="constrained")
+        panels = figure.subplots(rows, 1, sharex=True, squeeze=False, height_ratios=[3, 2][:rows])[:, 0]
+        _draw_measure(panels[0], train, valid)
         for l in range(levels):
-            style = {"color": (GREEN, PINK, RED, ORANGE, BLUE)[l % 5], "linewidth": 1.2, "markersize": 3.5}
+            style: dict[str, Any] = {"color": _LEVELS[l % 5], "linewidth": 1.2, "markersize": 3.5}
             label = f"z{superscript(l + 1)}"
-            bottom.plot(_steps(train), [r["rates"][l] for r in train], label=label, **style)
-            bottom.plot(_steps(valid), [r["rates"][l] for r in valid], marker="o", linestyle="none", **style)
-        bottom.set_ylim(bottom=0)
-        bottom.set_ylabel("boundary rate")
-        bottom.legend(frameon=False, ncols=levels)
-    panels[-1, 0].set_xlabel("updates")
-    panels[-1, 0].margins(x=0.02)
-    for axes in panels[:, 0]:
-        axes.grid(axis="y", color="#e0e0e0", linewidth=0.5)
-        axes.set_axisbelow(True)
+            panels[1].plot(_column(train, "step"), [r["rates"][l] for r in train], label=label, **style)
+            panels[1].plot(_column(valid, "step"), [r["rates"][l] for r in valid], marker="o", linestyle="", **style)
+        if levels:
+            panels[1].set_ylim(bottom=0)
+            panels[1].set_ylabel("boundary rate")
+            panels[1].legend(frameon=False, ncols=levels)
+        panels[-1].set_xlabel("updates")
+        panels[-1].margins(x=0.02)
+        for axes in panels:
+            axes.grid(axis="y", color="#e0e0e0", linewidth=0.5)
+            axes.set_axisbelow(True)
     return figure
 
 
-def _steps(records: Sequence[dict[str, Any]]) -> list[int]:
-    return [record["step"] for record in records]
+def _draw_measure(axes: Axes, train: list[dict[str, Any]], valid: list[dict[str, Any]]) -> None:
+    unit = next(unit for unit in _LABELS if unit in (train or valid)[0])
+    trained, validated = _column(train, unit), _column(valid, unit)
+    known = validated[np.isfinite(validated)]
+    if train:
+        axes.plot(_column(train, "step"), trained, color=ORANGE, linewidth=1, label="training")
+    if valid:
+        best = float(known.min()) if known.size else math.nan
+        axes.axhline(best, color=BLUE, linewidth=0.6, linestyle=":")
+        label = f"validation (best {best:{'.1f' if unit == 'nats' else '.3f'}})"
+        axes.plot(_column(valid, "step"), validated, label=label, color=BLUE, linewidth=1.5, marker="o", markersize=3.5)
+    values = np.concatenate([trained[np.isfinite(trained)], known])
+    if values.size:  # the steep start of training may be cut off at the top
+        low, high = values.min(), np.quantile(values, 0.95).clip(known.max(initial=-math.inf))
+        margin = 0.12 * (high - low) or 0.1
+        axes.set_ylim(low - margin, high + margin)
+    axes.set_ylabel(_LABELS[unit])
+    axes.legend(frameon=False)
 
 
-def _measures(records: Sequence[dict[str, Any]], unit: str) -> list[float]:
-    return [math.nan if record[unit] is None else record[unit] for record in records]  # JSON has no NaN
-
-
-def _measure_range(train: list[float], valid: list[float]) -> tuple[float, float]:
-    """Limits of the y axis; the steep start of training may be cut off at the top."""
-    values = [value for value in train + valid if math.isfinite(value)] or [0.0]
-    low = min(values)
-    high = max([float(np.quantile(values, 0.95)), *(value for value in valid if math.isfinite(value))])
-    margin = 0.12 * (high - low) or 0.1
-    return low - margin, high + margin
+def _column(records: Sequence[dict[str, Any]], name: str) -> np.ndarray:
+    return np.array([record[name] for record in records], float)  # None, as JSON has no NaN, becomes one

@@ -25,7 +25,7 @@ def timescales(lengths: Sequence[np.ndarray], *, unit: str = "symbols") -> Figur
     from matplotlib.ticker import NullFormatter
 
     longest = max(int(array.max()) for array in arrays)
-    edges = _edges(longest)
+    edges = np.unique(np.geomspace(1, longest + 1, 30).round()) - 0.5  # bins of one number first, then wider ones
     with styled():
         figure = new_figure(6.4, 0.5 + 1.15 * len(arrays), layout="constrained")
         panels = figure.subplots(len(arrays), 1, sharex=True, squeeze=False)[:, 0]
@@ -36,25 +36,8 @@ def timescales(lengths: Sequence[np.ndarray], *, unit: str = "symbols") -> Figur
             title = f"level {l}: {len(array):,} segments, median {np.median(array):g}, mean {array.mean():.1f} {unit}"
             axes.set_title(title, fontsize=8, loc="left")
             axes.set_ylabel("share")
-        panels[-1].set_xscale("log")
-        panels[-1].set_xlim(edges[0], edges[-1])
-        panels[-1].set_xticks(_ticks(longest))
+        ticks = [m * 10**k for k in range(len(str(longest))) for m in ((1, 2, 5) if longest < 2000 else (1,))]
+        panels[-1].set(xscale="log", xticks=ticks, xlim=(edges[0], edges[-1]), xlabel=f"{unit} per segment")
         panels[-1].xaxis.set_major_formatter("{x:g}")
         panels[-1].xaxis.set_minor_formatter(NullFormatter())
-        panels[-1].set_xlabel(f"{unit} per segment")
     return figure
-
-
-def _edges(longest: int) -> np.ndarray:
-    """Bin edges between whole numbers: bins of one number first, then each a quarter wider."""
-    edges = [0.5]
-    while edges[-1] <= longest:
-        edges.append(edges[-1] + max(1, round(edges[-1] / 4)))
-    return np.array(edges)
-
-
-def _ticks(longest: int) -> list[int]:
-    """Labels of the axis: 1, 2, 3, 5, 10, 20, 50, ..., or powers of ten only where these would overlap."""
-    powers = [10**k for k in range(len(str(longest)))]
-    several = [1, 2, 3, 5, *(m * power for power in powers[1:] for m in (1, 2, 5))]
-    return [tick for tick in (several if longest < 2000 else powers) if tick <= longest]

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from hmrnn.analysis.render import visible
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.errors import InputError
-from hmrnn.plots.style import GREY, new_figure, styled
+from hmrnn.plots.style import GREY, new_page, styled
 from hmrnn.plots.text import in_cell
 
 if TYPE_CHECKING:
@@ -17,17 +16,11 @@ if TYPE_CHECKING:
 _FILLS = ("#BFDDF0", "#F9E0A8", "#BFE5D8", "#F3D3E3")
 # In inches: width of a symbol, height of a line, space between levels, left margin.
 _CELL, _LINE, _GAP, _LEFT = 0.105, 0.27, 0.16, 0.65
-MAX_SYMBOLS = 5_000
-_LARGEST = 200  # inches, of which a PNG of 300 dpi holds 218
 
 
 def segments(segmentation: Segmentation, *, columns: int = 84) -> Figure:
     """The text once per level, every segment a coloured block; ``columns`` characters a line, or tokens as wide."""
-    if columns < 1:
-        raise InputError(f"columns must be at least 1; got {columns}")
     T = len(segmentation)
-    if T > MAX_SYMBOLS:
-        raise InputError(f"a figure of segments holds {MAX_SYMBOLS:,} symbols at most; got {T:,}: give a shorter text")
     longest = max(len(visible(symbol)) for symbol in segmentation.symbols)
     spread = 1 if longest == 1 else longest + 0.5  # cells that a token takes, with a space between two
     columns, cell = max(1, int(columns // spread)), _CELL * spread
@@ -35,18 +28,10 @@ def segments(segmentation: Segmentation, *, columns: int = 84) -> Figure:
     levels = range(1, segmentation.levels + 1)
     width = _LEFT + min(T, columns) * cell + 0.1
     height = len(levels) * (lines * _LINE + _GAP)
-    if max(width, height) > _LARGEST:
-        raise InputError(
-            f"a figure of segments measures {_LARGEST} inches at most; this one would have {width:.0f} x {height:.0f}: "
-            "give fewer or shorter tokens, or other columns"
-        )
     with styled():
         from matplotlib.patches import FancyBboxPatch
 
-        figure = new_figure(width, height)
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set(xlim=(0, width), ylim=(height, 0))
-        axes.axis("off")
+        figure, axes = new_page(width, height, (0, width), (height, 0))
         for level in levels:
             top = (level - 1) * (lines * _LINE + _GAP) + _GAP / 2
             axes.text(0.05, top + _LINE / 2, f"level {level}", va="center", fontsize=8, color=GREY)

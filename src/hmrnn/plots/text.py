@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hmrnn.analysis.render import visible
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.errors import InputError
-from hmrnn.plots.style import GREY, SMALL, new_figure, styled, superscript
+from hmrnn.plots.style import GREY, SMALL, new_page, styled, superscript
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
-
-MAX_HEIGHT = 100  # inches, several hundred rows
 
 # Lengths in inches. A full row of 90 symbols is as wide as the text of a page.
 _CELL = 0.0744
@@ -32,6 +28,7 @@ _FONT_SIZE = 8.5  # points: a monospaced symbol just fills its cell
 _FONTS = ("DejaVu Sans Mono", "DejaVu Sans", "Noto Sans Mono CJK SC", "Noto Sans CJK SC", "Noto Sans CJK JP",
           "WenQuanYi Micro Hei", "MS Gothic", "Arial Unicode MS")  # fmt: skip
 _BOX = "□"
+_LEGEND = "□ boundary     ■ no boundary"
 
 
 class Glyph(NamedTuple):
@@ -46,10 +43,7 @@ class Glyph(NamedTuple):
 def figure3(segmentation: Segmentation, *, columns: int = 90) -> Figure:
     """Figure 3 of the paper: rows of text, under each symbol a block per detector, white where a segment ends."""
     with styled():
-        page = _Page(segmentation, columns, lines=segmentation.levels, least_cells=30, foot=0)
-        page.draw_text()
-        page.draw_boundaries()
-    return page.figure
+        return _Page(segmentation, columns, 0).figure
 
 
 def figure4(segmentation: Segmentation, *, columns: int = 90) -> Figure:
@@ -57,66 +51,50 @@ def figure4(segmentation: Segmentation, *, columns: int = 90) -> Figure:
 
     Each layer has its own colour scale, shown at the foot. A COPY keeps the colour.
     """
-    layers = segmentation.layers
-    lines, bar_lines = segmentation.levels + layers, math.ceil(layers / _BARS)
     with styled():
-        page = _Page(segmentation, columns, lines, least_cells=22 * min(layers, _BARS), foot=bar_lines * _BAR_LINE)
-        page.draw_text()
-        page.draw_boundaries()
-        page.draw_norms()
-    return page.figure
+        return _Page(segmentation, columns, segmentation.layers).figure
 
 
 class _Page:
-    """Rows of symbols with lines of cells under each. x is in cells, y in inches from the top."""
+    """Rows of symbols with lines of cells under each, for boundaries and for the norms of some ``layers``.
 
-    def __init__(self, segmentation: Segmentation, columns: int, lines: int, least_cells: int, foot: float) -> None:
-        if columns < 1:
-            raise InputError(f"columns must be at least 1; got {columns}")
-        T = len(segmentation)
-        self.segmentation = segmentation
+    x is in cells, y in inches from the top.
+    """
+
+    def __init__(self, segmentation: Segmentation, columns: int, layers: int) -> None:
+        T, levels = len(segmentation), segmentation.levels
         self.rows = [range(start, min(start + columns, T)) for start in range(0, T, columns)]
-        self.pitch = _TEXT + lines * _LINE + _GAP
+        self.pitch = _TEXT + (levels + layers) * _LINE + _GAP
         self.body = _TOP + len(self.rows) * self.pitch
-        self.cells = max(min(columns, T), least_cells)
+        self.beside = min(layers, _BARS)
+        self.cells = max(min(columns, T), 30, 22 * self.beside)
         self.width = _LEFT + self.cells * _CELL + _RIGHT
-        self.height = self.body + _FOOT + foot
-        if self.height > MAX_HEIGHT:
-            raise InputError(
-                f"a figure of {T} symbols would be {self.height:.0f} inches high, and {MAX_HEIGHT} is the limit: "
-                "draw a part, such as segmentation[:270]"
-            )
-        self.figure = new_figure(self.width, self.height)
-        self.axes: Axes = self.figure.add_axes((0, 0, 1, 1))
-        self.axes.set_axis_off()
-        self.axes.set_xlim(-_LEFT / _CELL, self.cells + _RIGHT / _CELL)
-        self.axes.set_ylim(self.height, 0)
+        self.height = self.body + _FOOT + math.ceil(layers / _BARS) * _BAR_LINE
+        across = (-_LEFT / _CELL, self.cells + _RIGHT / _CELL)
+        self.figure, self.axes = new_page(self.width, self.height, across, (self.height, 0))
+        self._draw_text(segmentation.symbols)
+        for l in range(levels):
+            style = {"cmap": "gray", "vmin": 0, "vmax": 1, "edgecolors": GREY}
+            self._line(l, segmentation.boundaries[:, l], f"z{l + 1}", f"z{superscript(l + 1)}", **style)
+        if levels:
+            self.axes.text(0, self.body + _FOOT / 2 - 0.04, _LEGEND, va="center_baseline", fontsize=SMALL)
+        for l in range(layers):
+            norms, label = segmentation.norms[:, l], f"‖h{superscript(l + 1)}‖"
+            finite = norms[np.isfinite(norms)]
+            low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
+            style = {"cmap": "viridis", "vmin": low, "vmax": high if high > low else low + 1, "edgecolors": "face"}
+            self._colour_bar(l, label, self._line(levels + l, norms, f"h{l + 1}", label, **style))
 
-    def draw_text(self) -> None:
+    def _draw_text(self, symbols: Sequence[str]) -> None:
         for row, middle in self._each_line(-1):
             self._label(str(row[0] + 1), middle, color=GREY, fontsize=SMALL - 1)
             for column, t in enumerate(row):
-                glyph = fit(self.segmentation.symbols[t])
+                glyph = fit(symbols[t])
                 if glyph.text.strip():
                     self.axes.text(
                         column + 0.5, middle, glyph.text, family=[glyph.family, "monospace"], fontsize=glyph.size,
                         ha="center", va="center_baseline", color="black", parse_math=False, gid=f"symbol-{t}",
                     )  # fmt: skip
-
-    def draw_boundaries(self) -> None:
-        for l in range(self.segmentation.levels):
-            style = {"cmap": "gray", "vmin": 0, "vmax": 1, "edgecolors": GREY}
-            self._line(l, self.segmentation.boundaries[:, l], f"z{l + 1}", f"z{superscript(l + 1)}", **style)
-        if self.segmentation.levels:
-            self._legend(self.body + _FOOT / 2 - 0.04)
-
-    def draw_norms(self) -> None:
-        norms, levels = self.segmentation.norms, self.segmentation.levels
-        for l in range(norms.shape[1]):
-            low, high = _limits(norms[:, l])
-            label, style = f"‖h{superscript(l + 1)}‖", {"cmap": "viridis", "vmin": low, "vmax": high}
-            mesh = self._line(levels + l, norms[:, l], f"h{l + 1}", label, edgecolors="face", **style)
-            self._colour_bar(l, min(norms.shape[1], _BARS), label, mesh)
 
     def _each_line(self, line: int) -> Iterator[tuple[range, float]]:
         """For each row, its symbols and the y of the middle of line ``line`` of cells; -1 is the text."""
@@ -137,20 +115,10 @@ class _Page:
     def _label(self, text: str, middle: float, **style: Any) -> None:
         self.axes.text(-0.8, middle, text, ha="right", va="center_baseline", **style)
 
-    def _legend(self, middle: float) -> None:
-        """The meaning of white and black, below the last row."""
-        side = 0.085
-        for x, colour, text in ((0.0, "white", "boundary"), (13.0, "black", "no boundary")):
-            right, top, bottom = x + side / _CELL, middle - side / 2, middle + side / 2
-            self.axes.fill(
-                [x, right, right, x], [top, top, bottom, bottom], facecolor=colour, edgecolor=GREY, linewidth=0.5
-            )
-            self.axes.text(right + 0.6, middle, text, va="center_baseline", fontsize=SMALL)
-
-    def _colour_bar(self, l: int, beside: int, label: str, mesh: QuadMesh) -> None:
+    def _colour_bar(self, l: int, label: str, mesh: QuadMesh) -> None:
         """Label, minimum, colour bar and maximum of a layer, at the foot."""
-        pitch, middle = self.cells / beside, self.body + _FOOT + (l // beside + 0.5) * _BAR_LINE
-        x, length, thickness = l % beside * pitch, pitch - 13, 0.08
+        pitch, middle = self.cells / self.beside, self.body + _FOOT + (l // self.beside + 0.5) * _BAR_LINE
+        x, length, thickness = l % self.beside * pitch, pitch - 13, 0.08
         low, high = mesh.get_clim()
         for at, text, side in ((0, label, "left"), (7.5, f"{low:.2f}", "right"), (8.5 + length, f"{high:.2f}", "left")):
             self.axes.text(x + at, middle, text, ha=side, va="center_baseline", fontsize=SMALL)
@@ -184,9 +152,3 @@ def _fonts() -> dict[str, Any]:
 
     installed = set(font_manager.get_font_names())
     return {name: font_manager.get_font(font_manager.findfont(name)) for name in _FONTS if name in installed}
-
-
-def _limits(values: np.ndarray) -> tuple[float, float]:
-    finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-    return (low, high) if high > low else (low, low + 1)

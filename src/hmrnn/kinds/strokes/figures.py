@@ -15,7 +15,7 @@ from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.gold import against_pen_ups, pen_ups
 from hmrnn.kinds.strokes.ink import INK, PRIME, Sheet, check_drawable
 from hmrnn.kinds.strokes.strokes import counted
-from hmrnn.plots.style import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, new_figure, styled, superscript
+from hmrnn.plots.style import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, new_figure, new_page, styled, superscript
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,11 +73,7 @@ def writing(lines: Sequence[np.ndarray], *, prime: np.ndarray | None = None) -> 
     width = 9.0
     height = min(100.0, max(0.3, width * sheet.height / sheet.width))
     with styled():
-        figure = new_figure(width, height)
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set_axis_off()
-        axes.set_xlim(0, sheet.width)
-        axes.set_ylim(sheet.height, 0)
+        figure, axes = new_page(width, height, (0, sheet.width), (sheet.height, 0))
         axes.set_aspect("equal")
         pen = sheet.pen / sheet.width * width * 72  # points
         for line in sheet.lines:
