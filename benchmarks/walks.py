@@ -23,7 +23,7 @@ import torch
 import hmrnn
 from hmrnn.config import DataConfig
 from hmrnn.kind import of
-from hmrnn.presets import PRESETS
+from hmrnn.kinds.text.presets import PRESETS
 from hmrnn.training.trainer import Trainer
 
 PACKAGE = str(Path(hmrnn.__file__).parent) + "/"

@@ -24,8 +24,8 @@ from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.kinds.text.evaluate import evaluate, find
 from hmrnn.kinds.text.gold import against_removed_spaces
 from hmrnn.kinds.text.network import LanguageModel
+from hmrnn.kinds.text.presets import PRESETS
 from hmrnn.kinds.text.task import settled
-from hmrnn.presets import PRESETS
 from hmrnn.training.trainer import Trainer
 from hmrnn.utils.devices import choose_device
 

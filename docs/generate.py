@@ -11,11 +11,13 @@ from typing import Any
 import hmrnn
 import hmrnn.nn
 import hmrnn.nn.baselines
+from hmrnn import kind
 from hmrnn.cli.arguments import ARGUMENTS, arguments_of
 from hmrnn.cli.parse import parser_of, settings_of
 from hmrnn.config import SECTIONS, Config
 from hmrnn.optim import Muon
-from hmrnn.presets import PRESETS
+
+PRESETS = kind.presets()
 
 PUBLIC = {
     "Networks": ("HMLSTM", "Output", "Operation", "State", "HMLSTMCell"),

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 import tiny
+from hmrnn import kind
 from hmrnn.cli.settings import fit
 from hmrnn.config import SECTIONS, Config, DataConfig, DetectorConfig, ModelConfig, RegulariseConfig, TrainConfig
 from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
-from hmrnn.presets import PRESETS
+
+PRESETS = kind.presets()
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -95,11 +97,11 @@ def test_every_field_is_explained() -> None:
     """The docstrings under the fields are the help of the command line."""
     import inspect
 
-    for kind in (DataConfig, ModelConfig, TrainConfig, RegulariseConfig, DetectorConfig):
-        lines = inspect.getsource(kind).splitlines()
-        for field in dataclasses.fields(kind):
+    for section in (DataConfig, ModelConfig, TrainConfig, RegulariseConfig, DetectorConfig):
+        lines = inspect.getsource(section).splitlines()
+        for field in dataclasses.fields(section):
             at = next(k for k, line in enumerate(lines) if line.startswith(f"    {field.name}:"))
-            assert lines[at + 1].startswith('    """'), f"{kind.__name__}.{field.name} has no docstring"
+            assert lines[at + 1].startswith('    """'), f"{section.__name__}.{field.name} has no docstring"
 
 
 WRONG: list[tuple[str, Any]] = [

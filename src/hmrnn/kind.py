@@ -76,6 +76,10 @@ class Kind:
     """What the error of a validation, if it has one, is a share of."""
     options: Mapping[str, type[Options]] = {}
     """By command, the options that only this kind has."""
+    presets: Mapping[str, Config] = {}
+    """By name, runs that ``hmrnn train`` offers; that of files of one's own has the name of the kind."""
+    notes: Mapping[str, str] = {}
+    """What the help says of them."""
 
     def matches(self, path: Path) -> bool:
         """Whether a file, or a folder of files, is one of this kind, by names alone; only one kind should say so."""
@@ -141,6 +145,11 @@ def find(name: str) -> Kind:
 def every() -> list[Kind]:
     """All kinds: ours, then those of other packages."""
     return list(_known().values())
+
+
+def presets() -> dict[str, Config]:
+    """The presets of all kinds."""
+    return {name: config for one in every() for name, config in one.presets.items()}
 
 
 def of(config: Config) -> Kind:

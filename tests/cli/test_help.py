@@ -15,7 +15,7 @@ from hmrnn.cli import arguments as flags
 from hmrnn.cli import main as cli
 from hmrnn.cli import parse
 from hmrnn.config.json import to_json
-from hmrnn.presets import PRESETS
+from hmrnn.kinds.text.presets import PRESETS
 
 COMMANDS = tuple(flags.ARGUMENTS)
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import tiny
+from hmrnn import kind
 from hmrnn.cli import train as commands
 from hmrnn.cli.parse import flag
 from hmrnn.cli.settings import train_arguments
@@ -20,13 +21,14 @@ from hmrnn.kinds.text.kind import Text
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.rates import distance
-from hmrnn.presets import PRESETS
 from hmrnn.training import detectors
 from hmrnn.training.detectors import advice, changed_detectors, condition
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.prepare import start_gains
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.terms.bounds import bound_feedback
+
+PRESETS = kind.presets()
 
 
 def with_detectors_alone(biases: tuple[float, ...], engine: str, slope: float) -> HMLSTM:

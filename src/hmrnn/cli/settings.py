@@ -6,26 +6,15 @@ import dataclasses
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hmrnn import kind
 from hmrnn.cli.arguments import TrainArguments
-from hmrnn.cli.parse import build, parse, print_help, settings_of
+from hmrnn.cli.parse import build, parse, print_help
 from hmrnn.cli.target import preset_for
 from hmrnn.config import Config, DetectorConfig, RegulariseConfig
 from hmrnn.config.checks import check_types
 from hmrnn.errors import InputError
-from hmrnn.presets import NOTES, PRESETS
 
 C = TypeVar("C", bound=Config)
-KINDS = """\
-presets:
-  text, strokes            a text or pen strokes of your own; a file alone chooses between these two
-  words                    a text whose spaces are removed, to find its words
-  labels, tags, pairs      sequences with a label each, with a tag per token, or in pairs
-  numbers                  sequences with a number each
-  series                   numbers over time, to forecast them
-  demo, handwritten        a novel, or built-in handwriting; small enough for a CPU
-  ptb, text8, enwik8, iamondb            the paper's settings for its corpora
-  ptb-best, enwik8-best, iamondb-best    the settings of our best results
-"""
 OFTEN = {
     "model.hidden_size", "model.num_layers", "train.epochs", "train.batch_size", "train.learning_rate", "train.device",
     "train.seed", "train.start_from", "detectors.rates",
@@ -40,15 +29,18 @@ def train_arguments(words: list[str]) -> TrainArguments:
     if target is None and not wants_help:
         raise InputError("hmrnn train needs a file or a preset first, as in hmrnn train book.txt (see its --help)")
     if target is None:
-        print_help(TrainArguments, "hmrnn train", PRESETS["text"], OFTEN)
-        every = sum("." in one.name for one in settings_of(TrainArguments))
-        print(f"\n{KINDS}\nDefaults above are those of text. hmrnn train PRESET --help lists all {every} settings.")
+        print_help(TrainArguments, "hmrnn train", kind.presets()["text"], OFTEN)
+        print("\npresets:")
+        for one in kind.every():
+            for preset in one.presets:
+                print(f"  {preset:24} {one.notes.get(preset, '')}")
+        print("\nDefaults above are those of text. hmrnn train PRESET --help lists all settings of another.")
         raise SystemExit(0)
     name, config = preset_for(target)
     if wants_help:
         print(f"Every setting, with the defaults of {target}. hmrnn train --help is shorter.")
-        if target in NOTES:
-            print(f"{target}: {NOTES[target]}")
+        if note := kind.of(config).notes.get(target):
+            print(f"{target}: {note}")
         print_help(TrainArguments, "hmrnn train", config)
         raise SystemExit(0)
     given = parse(TrainArguments, words, "hmrnn train")

@@ -11,24 +11,24 @@ from typing import get_args
 from hmrnn import kind
 from hmrnn.config import Config, Format
 from hmrnn.errors import InputError, check_not_root, did_you_mean, no_file
-from hmrnn.presets import PRESETS
 
 
 def preset_for(target: str) -> tuple[str, Config]:
     """The name of a run on ``target`` and its config: a preset, or that of the kind of data that the file holds."""
-    if target in PRESETS:
-        return target, kind.of(PRESETS[target]).at_hand(PRESETS[target])
+    presets = kind.presets()
+    if target in presets:
+        return target, kind.of(presets[target]).at_hand(presets[target])
     if not os.path.exists(target):
         if os.path.islink(target):
             raise no_file(target)
-        hint = did_you_mean(target, PRESETS, files=True)
+        hint = did_you_mean(target, presets, files=True)
         if target in get_args(Format):
             hint = f"; it is a format, for --data.format {target} of hmrnn train"
         raise InputError(
-            f"{target!r} is neither a preset ({', '.join(PRESETS)}) nor a file or directory that exists{hint}"
+            f"{target!r} is neither a preset ({', '.join(presets)}) nor a file or directory that exists{hint}"
         )
     check_not_root(target)
-    preset = PRESETS[_kind(target)]
+    preset = presets[_kind(target)]
     data = dataclasses.replace(preset.data, path=(target,))
     return Path(target).resolve().stem, dataclasses.replace(preset, data=data)
 

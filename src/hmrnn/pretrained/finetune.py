@@ -13,14 +13,17 @@ from torch import nn
 
 from hmrnn import checkpoint, kind
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.config import Config, DataConfig
+from hmrnn.config import Config, DataConfig, TrainConfig
 from hmrnn.errors import InputError
-from hmrnn.presets import FINETUNE, FINETUNE_RATE
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
 from hmrnn.utils.devices import choose_device
 
+FINETUNE = TrainConfig(epochs=3, batch_size=16, cool_down=1.0, patience=99, log_every=20)
+"""Training that starts from a model; the rest of its settings come from the model."""
+FINETUNE_RATE = 0.5
+"""Learning rate of such a run, as a share of the rate that the model was trained with."""
 KEPT = (
     "data.symbols", "data.unknown", "data.bytes", "data.remove_spaces", "detectors.hidden", "segments.size",
     "segments.longest", "segments.lexicon", "segments.reader",

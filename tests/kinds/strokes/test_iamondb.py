@@ -18,8 +18,8 @@ from hmrnn.config import DataConfig
 from hmrnn.kinds.strokes import iamondb
 from hmrnn.kinds.strokes.corpus import load_strokes, read_collection, write_archive
 from hmrnn.kinds.strokes.files import read_strokes
+from hmrnn.kinds.strokes.presets import PRESETS
 from hmrnn.kinds.strokes.strokes import StrokeFile
-from hmrnn.presets import PRESETS
 
 LINES = collection()
 

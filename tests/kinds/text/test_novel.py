@@ -11,7 +11,7 @@ from hmrnn.cli.target import preset_for
 from hmrnn.config import DataConfig
 from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.kinds.text.novel import FILE, PACKAGE, novel, novel_file
-from hmrnn.presets import PRESETS
+from hmrnn.kinds.text.presets import PRESETS
 
 BOOK = """Title: something
 

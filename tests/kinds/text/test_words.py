@@ -15,8 +15,8 @@ from hmrnn.errors import InputError
 from hmrnn.kind import of as kind_of
 from hmrnn.kinds.text.corpus import Corpus, load_corpus
 from hmrnn.kinds.text.model import TextModel
+from hmrnn.kinds.text.presets import PRESETS
 from hmrnn.kinds.text.task import settled
-from hmrnn.presets import PRESETS
 from hmrnn.pretrained.export import export
 from hmrnn.pretrained.load import load
 from hmrnn.reading.vocabulary import Vocabulary

@@ -10,6 +10,7 @@ from hmrnn.config import Config, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.kind import InputSpec, Kind, Measure
 from hmrnn.kinds.labels.options import Beam, Predict
+from hmrnn.kinds.labels.presets import NOTES, PRESETS
 from hmrnn.utils import files
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Labelled(Kind):
     def __init__(self, name: str, per: str, error: str = "wrong") -> None:
         self.name, self.formats = name, (name,)
         self.per, self.error = per, error
+        self.presets, self.notes = {name: PRESETS[name]}, NOTES
         self.options = {"predict": Beam if name == "pairs" else Predict}
 
     def commands(self, progress: Callable[[str], Any]) -> LabelCommands:

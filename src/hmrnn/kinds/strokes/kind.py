@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hmrnn.config import STROKE_FORMATS, Config, DataConfig
 from hmrnn.kind import InputSpec, Kind, Measure
 from hmrnn.kinds.strokes.options import OPTIONS
+from hmrnn.kinds.strokes.presets import NOTES, PRESETS
 from hmrnn.utils import files
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class Handwriting(Kind):
     name = "strokes"
     formats = STROKE_FORMATS
-    options = OPTIONS
+    options, presets, notes = OPTIONS, PRESETS, NOTES
 
     @property
     def page(self) -> type[StrokePage]:

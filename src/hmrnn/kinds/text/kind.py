@@ -12,6 +12,7 @@ from hmrnn.config import BUILT_IN_TEXTS, Config, DataConfig
 from hmrnn.errors import InputError, no_file
 from hmrnn.kind import InputSpec, Kind, Measure
 from hmrnn.kinds.text.options import OPTIONS
+from hmrnn.kinds.text.presets import NOTES, PRESETS
 from hmrnn.utils import files
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".conll", ".conllu")
 class Text(Kind):
     name = "text"
     formats = (*BUILT_IN_TEXTS, "text", "lines", "ptb", "text8", "enwik8")
-    options = OPTIONS
+    options, presets, notes = OPTIONS, PRESETS, NOTES
 
     @property
     def page(self) -> type[TextPage]:

@@ -11,7 +11,7 @@ import torch
 from hmrnn.kinds.labels.corpus import ClassWeight
 from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
 from hmrnn.kinds.labels.model import LabelModel
-from hmrnn.presets import PRESETS
+from hmrnn.kinds.labels.presets import PRESETS
 
 _PRESET = PRESETS["labels"]  # of ``hmrnn train labels``, which has the same defaults
 

@@ -16,8 +16,8 @@ from hmrnn.kinds.labels.estimators.base import is_whole
 from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
 from hmrnn.kinds.labels.forecast import ForecastModel
 from hmrnn.kinds.labels.forecasts import forecast_corpus
+from hmrnn.kinds.labels.presets import PRESETS
 from hmrnn.kinds.labels.series import Series, series_of
-from hmrnn.presets import PRESETS
 
 _PRESET = PRESETS["series"]  # of ``hmrnn train series``, which has the same defaults
 

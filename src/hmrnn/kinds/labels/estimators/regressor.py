@@ -10,7 +10,7 @@ import torch
 
 from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
 from hmrnn.kinds.labels.model import NumberModel
-from hmrnn.presets import PRESETS
+from hmrnn.kinds.labels.presets import PRESETS
 
 _PRESET = PRESETS["numbers"]  # of ``hmrnn train numbers``, which has the same defaults
 

@@ -24,8 +24,8 @@ from hmrnn.kinds.labels.decision import Decision
 from hmrnn.kinds.labels.estimators.base import Estimator, is_whole, seed_of
 from hmrnn.kinds.labels.labelling import Modality
 from hmrnn.kinds.labels.model import LabelledModel
+from hmrnn.kinds.labels.presets import PRESETS
 from hmrnn.nn.checks import layer_sizes, one_of
-from hmrnn.presets import PRESETS
 from hmrnn.pretrained.load import load
 from hmrnn.training.finite import Diverged
 from hmrnn.training.loop import train

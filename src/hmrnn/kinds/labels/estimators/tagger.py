@@ -11,7 +11,7 @@ import torch
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
 from hmrnn.kinds.labels.model import TagModel
-from hmrnn.presets import PRESETS
+from hmrnn.kinds.labels.presets import PRESETS
 
 _PRESET = PRESETS["tags"]  # of ``hmrnn train tags``, which has the same defaults
 

@@ -11,7 +11,7 @@ import torch
 from hmrnn.kinds.labels.decision import Decision
 from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
 from hmrnn.kinds.labels.model import PairModel
-from hmrnn.presets import PRESETS
+from hmrnn.kinds.labels.presets import PRESETS
 
 _PRESET = PRESETS["pairs"]  # of ``hmrnn train pairs``, which has the same defaults
 
