@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import hmrnn
-from hmrnn.cli.bench import environment
+from machine import environment
 
 ROOT = Path(__file__).parents[1]
 INTO = ROOT / "results" / "claims.jsonl"

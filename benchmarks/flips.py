@@ -22,15 +22,14 @@ import contextlib
 import copy
 import dataclasses
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
+import machine
 from hmrnn import InputError, ops
 from hmrnn.cli import bench
 from hmrnn.cli.display import print_table
@@ -215,14 +214,13 @@ def main() -> None:
         )
         for m in measured
     ]  # fmt: skip
-    environment = bench.environment(args.device)
+    environment = machine.environment(args.device)
     print(", ".join(f"{key} {value}" for key, value in environment.items()))
     header = (
         "weights", "engine", "decisions each", "boundaries z¹, z²", "flips in one step", "error of z̃",
         "free: disagree", "steps to 1st flip", "never",
     )  # fmt: skip
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
-    print_table(f"against float64, T={args.steps} B={args.batch}", header, rows, console)
+    print_table(f"against float64, T={args.steps} B={args.batch}", header, rows)
     if args.out is not None:
         record = {"environment": environment, "steps": args.steps, "batch": args.batch, "hidden": args.hidden}
         args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -26,9 +26,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 
-from hmrnn.cli import bench
+import machine
 from hmrnn.cli.display import print_table
 from hmrnn.config import ModelConfig
 from hmrnn.kinds.text.evaluate import evaluate
@@ -129,7 +128,7 @@ def main() -> None:
         command = [sys.executable, __file__, "--one", str(length), *shape, "--device", args.device]
         done = subprocess.run([*command, "--precision", args.precision], check=True, stdout=subprocess.PIPE, text=True)
         measured.append(json.loads(done.stdout.splitlines()[-1]))
-    environment = bench.environment(args.device)
+    environment = machine.environment(args.device)
     print(", ".join(f"{key} {value}" for key, value in environment.items()))
     header: tuple[str, ...] = (
         "steps",
@@ -143,8 +142,7 @@ def main() -> None:
     if args.device == "cuda":
         header += ("first call, s", "capture, s", "GPU lent, MiB")
     title = f"B={args.batch} H={args.hidden}, 3 layers, layer norm, {args.precision} on {args.device}"
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 140)
-    print_table(title, header, [row(m) for m in measured], console)
+    print_table(title, header, [row(m) for m in measured])
     if args.out is not None:
         record = {"environment": environment, "case": title, "measurements": measured}
         args.out.parent.mkdir(parents=True, exist_ok=True)

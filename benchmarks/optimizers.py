@@ -28,7 +28,6 @@ from typing import Any
 
 import torch
 
-from hmrnn.cli.bench import commit
 from hmrnn.config import Config, DataConfig, DetectorConfig, ModelConfig, TrainConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.corpus import load_corpus
@@ -36,6 +35,7 @@ from hmrnn.optim import Muon
 from hmrnn.training import trainer
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
+from machine import commit
 
 DIVERGED, STOPPED = 3, 4
 """Exit statuses of a cell."""

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hmrnn.cli import bench
+import machine
 from hmrnn.cli.display import print_table
 
 TEXT = Path(__file__).parents[1] / "tests" / "held_out.txt"
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--out", type=Path, help="also write OUT.json")
     args = parser.parse_args()
-    environment = bench.environment("cpu") | {"model": args.model, "repeats": args.repeats}
+    environment = machine.environment("cpu") | {"model": args.model, "repeats": args.repeats}
     command = [sys.executable, "-m", "hmrnn", "explore", "-m", args.model, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+import machine
 from hmrnn.cli import bench
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State
@@ -66,7 +67,7 @@ def main() -> None:
     found = [{"model": name, "cpu_ms": statistics.median(t), "all_ms": t} for name, t in times.items()]
     for row in found:
         print(f"{row['model']:32} {row['cpu_ms']:.3f} ms")
-    about = bench.environment("cpu") | {"rates": RATES, "steps": args.steps}
+    about = machine.environment("cpu") | {"rates": RATES, "steps": args.steps}
     Path(f"{args.out}.json").write_text(json.dumps({"about": about, "found": found}, indent=1) + "\n")
 
 

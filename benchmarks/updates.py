@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "results"))
 from reproduce import config_of  # the settings of recorded runs, for networks of other sizes
 from table import runs
 
-from hmrnn.cli.bench import commit, hardware
 from hmrnn.cli.train import run_to_end
 from hmrnn.training.rundir import RunDirectory
+from machine import commit, hardware
 
 LSTM, PENDING = runs("enwik8-frontier")["ln-lstm-512-seed1"], runs("enwik8-cell")["pending-seed1"]
 ROWS = {f"ln-lstm-{size}": (LSTM, (size,), 2 * size) for size in (256, 384, 512, 768, 1024)}

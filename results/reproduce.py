@@ -25,11 +25,12 @@ from typing import Any
 import torch
 from table import HERE, Run, figure
 
-from hmrnn.cli.bench import commit, hardware
+sys.path.insert(0, str(HERE.parent / "benchmarks"))
 from hmrnn.cli.train import run_to_end
 from hmrnn.config import Config
 from hmrnn.config.json import from_json
 from hmrnn.training.rundir import RunDirectory
+from machine import commit, hardware
 
 
 def held(file: Path) -> dict[str, Run]:

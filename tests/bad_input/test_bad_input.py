@@ -93,7 +93,6 @@ REFUSED = [
     "bench --threads 9223372036854775808",
     "train story.txt --train.threads 2147483647",
     "bench --modes",
-    "bench --out .",
     "demo --out folder",
     "evaluate",
     "segment -m runs/nowhere abc",
@@ -332,7 +331,7 @@ def test_flags_that_would_do_nothing(
         "train story.txt --data.cache loop", "data loop", "data iamondb --path loop", "data labels loop",
         "segment -m loop abc", "segment -m runs/story --file loop", "segment -m runs/story --stream loop --out x",
         "evaluate -m runs/story --file loop", "plot -m handwriting-small --file loop", "predict -m loop",
-        "generate -m handwriting-small --prime loop", "export -m runs/story --out loop", "bench --out loop/x",
+        "generate -m handwriting-small --prime loop", "export -m runs/story --out loop",
     ],
 )  # fmt: skip
 def test_a_link_to_itself_is_called_one(work: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from hmrnn.cli import bench
+import tiny
 
 ROOT = Path(__file__).parents[2]
+machine: Any = tiny.script(ROOT / "benchmarks" / "machine.py")
 
 
 class Record:
@@ -38,10 +39,10 @@ class Record:
 def commit() -> str:
     """Of the source, and whether it has changed since; where HMRNN_COMMIT names it nobody knows."""
     if "HMRNN_COMMIT" in os.environ:
-        return bench.commit()
+        return machine.commit()
     status = ["git", "status", "--porcelain", "src", "tests", "pyproject.toml"]
     changed = subprocess.run(status, cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    return bench.commit() + (" with uncommitted changes" if changed else "")
+    return machine.commit() + (" with uncommitted changes" if changed else "")
 
 
 def hardware() -> str:

@@ -6,28 +6,23 @@ still reaches the detectors, as in training.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
-import os
 import platform
-import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rich.console import Console
 from torch import Tensor, nn
+from torch.utils import benchmark
 
 from hmrnn import __version__, ops
+from hmrnn.analysis.sections import Section
 from hmrnn.cli.arguments import BenchArguments
-from hmrnn.cli.display import print_table
-from hmrnn.errors import InputError
+from hmrnn.cli.display import show
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.lstm import LSTM, engine_of
 from hmrnn.ops.cuda.captures import capturing
@@ -68,37 +63,28 @@ class Subject(NamedTuple):
 
 
 def run(arguments: BenchArguments) -> int:
-    device, before = arguments.device, torch.get_num_threads()
-    choose_device(device)
-    if arguments.out is not None:  # before the minutes that measuring takes
-        _check_writable(Path(arguments.out))
+    choose_device(arguments.device)
     torch.set_num_threads(arguments.threads)
-    try:
-        about = environment(device) | {"precision": arguments.precision}
-        print(", ".join(f"{name} {value}" for name, value in about.items()))
-        with torch.autocast(device, torch.bfloat16, enabled=arguments.precision == "bf16"):
-            found = {}
-            for size in SIZES[device]:
-                found[str(size)] = in_turn(training(size, device), arguments.repeats, device)
-                print(f"measured {size}", file=sys.stderr, flush=True)
-            streamed = in_turn(streaming(STREAMED, device), arguments.repeats, device, STREAMED.steps)
-    finally:
-        torch.set_num_threads(before)
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 110)
-    print_table("\nms of a training step (times as fast as nn.LSTM)", *_cells(found), console)
-    print_table("\nms of a symbol, one after the other", *_cells({str(STREAMED): streamed}), console)
-    if arguments.out is not None:
-        record = {"environment": about, "training step": found, "symbol": streamed}
-        Path(arguments.out).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    with torch.autocast(arguments.device, torch.bfloat16, enabled=arguments.precision == "bf16"):
+        show(_measured(arguments.device, arguments.repeats, arguments.precision), arguments.json)
     return 0
 
 
-def _check_writable(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("a").close()
-    except OSError as error:
-        raise InputError(f"--out {path} cannot be written: {error.strerror}") from error
+def _measured(device: str, repeats: int, precision: str) -> Iterator[Section]:
+    cpu = f"{platform.machine()} CPU, {torch.get_num_threads()} thread(s)"
+    about = {
+        "hardware": cpu if device == "cpu" else torch.cuda.get_device_name(), "torch": str(torch.__version__),
+        "hmrnn": __version__, "precision": precision,
+    }  # fmt: skip
+    yield Section(text=", ".join(f"{name} {value}" for name, value in about.items()))
+    found = {}
+    for size in SIZES[device]:
+        found[str(size)] = in_turn(training(size, device), repeats, device)
+        print(f"measured {size}", file=sys.stderr, flush=True)
+    yield Section("ms of a training step (times as fast as nn.LSTM)", table=_table(found))
+    streamed = in_turn(streaming(STREAMED, device), repeats, device, STREAMED.steps)
+    record = {"environment": about, "training step": found, "symbol": streamed}
+    yield Section("ms of a symbol, one after the other", table=_table({str(STREAMED): streamed}), record=record)
 
 
 def in_turn(subjects: Iterator[Subject], repeats: int, device: str, steps: int = 1) -> dict[str, dict[str, Any]]:
@@ -106,26 +92,23 @@ def in_turn(subjects: Iterator[Subject], repeats: int, device: str, steps: int =
     made = list(subjects)
     for subject in made * (3 if device == "cuda" else 1):  # where a first call compiles, and a second one captures
         subject.work()
-    times = [[_time(subject.work, device) for subject in made] for _ in range(repeats)]
     best: dict[str, dict[str, Any]] = {}
-    for subject, taken in zip(made, zip(*times)):
-        found = {"ms": min(taken) / steps, "engine": subject.engine}
-        best[subject.column] = min(found, best.get(subject.column, found), key=lambda one: one["ms"])
+    for column, engine, work in made * repeats:
+        found = {"ms": _time(work, device) / steps, "engine": engine}
+        best[column] = min(found, best.get(column, found), key=lambda one: one["ms"])
     return {column: one | {"speed": best["nn.LSTM"]["ms"] / one["ms"]} for column, one in best.items()}
 
 
-def _cells(found: dict[str, dict[str, dict[str, Any]]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Header and rows of a table: a row for each network, a column for each size, and which engines ran."""
-    rows = []
+def _table(found: dict[str, dict[str, dict[str, Any]]]) -> list[tuple[str, ...]]:
+    """A row for each network, a column for each size, and which engines ran."""
+    rows: list[tuple[str, ...]] = [
+        ("layers×units\nsequences×steps", *(size.replace(", ", "\n") for size in found), "engine")
+    ]
     for name in next(iter(found.values())):
         cells = [columns[name] for columns in found.values()]
-        ran = dict.fromkeys(cell["engine"] for cell in cells)
-        rows.append((name, *(_shown(**cell) for cell in cells), ", ".join(ran)))
-    return ("layers×units\nsequences×steps", *(size.replace(", ", "\n") for size in found), "engine"), rows
-
-
-def _shown(ms: float, speed: float, engine: str) -> str:
-    return f"{ms:.{0 if ms >= 100 else 1 if ms >= 10 else 2}f} ({speed:.2f})"
+        shown = (f"{one['ms']:.{0 if one['ms'] >= 100 else 2}f} ({one['speed']:.2f})" for one in cells)
+        rows.append((name, *shown, ", ".join(dict.fromkeys(cell["engine"] for cell in cells))))
+    return rows
 
 
 def training(size: Size, device: str) -> Iterator[Subject]:
@@ -134,8 +117,9 @@ def training(size: Size, device: str) -> Iterator[Subject]:
     x = torch.randn(size.steps, size.batch, size.input, device=device)
     sizes = (size.input, size.hidden, LAYERS)
     theirs = nn.LSTM(*sizes, device=device)
-    for engine, way in _ways(device).items():
-        yield Subject("nn.LSTM", engine, way(_step(theirs, partial(_top, theirs, x))))
+    yield from _theirs(_step(theirs, partial(_top, theirs, x)), device)
+    if device == "cuda":
+        yield Subject("nn.LSTM", "cuDNN, CUDA graph", captured(_step(theirs, partial(_top, theirs, x))))
     for layer_norm in (False, True):
         lstm = LSTM(*sizes, layer_norm=layer_norm, device=device)
         name = f"hmrnn.nn.LSTM{', layer norm' if layer_norm else ''}"
@@ -187,8 +171,7 @@ def streaming(size: Size, device: str) -> Iterator[Subject]:
         for x_t in x:
             _, before[0] = lstm(x_t[None], before[0])
 
-    for engine, way in _ways(device, graphs=False).items():
-        yield Subject("nn.LSTM", engine, way(theirs))
+    yield from _theirs(theirs, device)
     rnn = HMLSTM(size.input, size.hidden, LAYERS, **HELD, device=device)
     z = forced_boundaries(size).to(device)
 
@@ -207,22 +190,18 @@ def forced_boundaries(size: Size, rates: tuple[float, ...] = RATES) -> Tensor:
     return (rank < counts).float()
 
 
-def _ways(device: str, graphs: bool = True) -> dict[str, Callable[[Work], Work]]:
+def _theirs(work: Work, device: str) -> Iterator[Subject]:
     """The ways to run nn.LSTM, of which the fastest counts: oneDNN is slow on some CPUs."""
+    yield Subject("nn.LSTM", "oneDNN" if device == "cpu" else "cuDNN", work)
     if device == "cpu":
-        return {"oneDNN": lambda work: work, "no oneDNN": without_onednn}
-    return {"cuDNN": lambda work: work, **({"cuDNN, CUDA graph": captured} if graphs else {})}
+        yield Subject("nn.LSTM", "no oneDNN", partial(without_onednn, work))
 
 
-def without_onednn(work: Work) -> Work:
-    """``work`` with oneDNN switched off."""
+def without_onednn(work: Work) -> None:
+    """Do ``work`` with oneDNN switched off."""
     warnings.filterwarnings("ignore", message="TF32 acceleration")  # a warning of torch about the switch
-
-    def run() -> None:
-        with torch.backends.mkldnn.flags(enabled=False):
-            work()
-
-    return run
+    with torch.backends.mkldnn.flags(enabled=False):
+        work()
 
 
 def captured(work: Work) -> Work:
@@ -247,44 +226,9 @@ def captured(work: Work) -> Work:
 
 
 def _time(work: Work, device: str) -> float:
-    """Milliseconds of one call; with one thread, of the processor's time, which other programs disturb less."""
-    if device == "cuda":
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        work()
-        end.record()
-        torch.cuda.synchronize()
-        return begin.elapsed_time(end)
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    """Milliseconds of one call; on one thread, of the processor's time, which other programs disturb less."""
+    alone = device == "cpu" and torch.get_num_threads() == 1
+    clock = time.process_time if alone else benchmark.timer  # which waits for the GPU
     began = clock()
     work()
     return 1e3 * (clock() - began)
-
-
-def hardware(device: str) -> str:
-    """The name of this machine in a table."""
-    if device == "cuda":
-        return torch.cuda.get_device_name()
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} thread(s)"
-
-
-def environment(device: str) -> dict[str, Any]:
-    """Hardware, versions and conditions to record beside a result."""
-    return {
-        "hardware": hardware(device), "torch": torch.__version__, "hmrnn": __version__,
-        "python": platform.python_version(), "commit": commit(), "date": time.strftime("%Y-%m-%d"),
-        "load before": f"{os.getloadavg()[0]:.2f}",
-    }  # fmt: skip
-
-
-def commit() -> str:
-    """The commit of the source: HMRNN_COMMIT if it is set, or that of the git checkout."""
-    if "HMRNN_COMMIT" in os.environ:
-        return os.environ["HMRNN_COMMIT"]
-    here = Path(__file__).parent
-    with contextlib.suppress(FileNotFoundError):  # git is not installed
-        done = subprocess.run(["git", "-C", here, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-        tracked = subprocess.run(["git", "-C", here, "ls-files", "--error-unmatch", __file__], capture_output=True)
-        if done.returncode == tracked.returncode == 0:
-            return done.stdout.strip()
-    return "unknown"

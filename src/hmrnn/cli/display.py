@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,9 +15,6 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.cli import terminal
 from hmrnn.cli.terminal import say, warn
 from hmrnn.utils.files import shown
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 FIRST, EVERY = 5.0, 60.0
 """Without a terminal: seconds until the first line of progress, and between two lines."""
@@ -87,14 +83,12 @@ def segmentation(result: Segmentation, width: int = 0) -> str:
     return f"{shown}\n{result.updates()}"
 
 
-def print_table(
-    title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], console: Console | None = None
-) -> None:
+def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A small table, the first column left, the others right."""
     from rich.console import Console
     from rich.table import Table
 
-    console = console or Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
     console.print(title, style="bold", soft_wrap=True)
     table = Table()
     for k, name in enumerate(header):

@@ -40,24 +40,19 @@ class BenchArguments(Options):
     """How fast the networks train and step on this machine, beside torch.nn.LSTM, in turn.
 
     hmrnn bench
-    hmrnn bench --device cuda --precision bf16 --out runs/bench.json
+    hmrnn bench --device cuda --precision bf16 --json
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to measure."""
-    precision: Literal["float32", "bf16"] = "float32"
+    precision: Literal["float32", "bf16"] = option("float32", needs="device")
     """Arithmetic of the matrix products: bf16 on a GPU, by autocast."""
     repeats: int = option(5, "N", least=1)
     """Measurements of each, taken in turn; the best counts."""
     threads: int = option(1, "N", least=1, most=MOST_THREADS)
     """CPU threads. With one the processor's time is measured, with more the time that passes."""
-    out: str | None = option(None, "FILE")
-    """File for the results as JSON."""
-
-    def check(self) -> None:
-        super().check()
-        if self.precision == "bf16" and self.device == "cpu":
-            raise InputError("--precision bf16 is for --device cuda; give both")
+    json: bool = False
+    """Print the results as JSON."""
 
 
 @dataclasses.dataclass(frozen=True)
