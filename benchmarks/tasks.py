@@ -29,6 +29,7 @@ from hmrnn.config import TrainConfig
 from hmrnn.kinds.text.novel import novel, novel_file
 from hmrnn.kinds.text.sources import manual
 from hmrnn.training.progress import Progress
+from hmrnn.training.trainer import Trainer
 
 Runs = Iterator[tuple[str, tuple[str, ...], Callable[..., dict[str, Any]]]]
 """Data, networks to train, and a function from a network to its scores."""
@@ -133,7 +134,7 @@ def train_for(seconds: float) -> None:
         if run.chunk == 0 and left(run) <= 0:
             run.finished = f"{seconds:g} s are over"
 
-    Progress.rate = lambda run, t, chunks: run.learning_rate * min(1.0, max(0.0, 2 * left(run)))  # type: ignore
+    Trainer.rate = lambda run: run.progress.learning_rate * min(1.0, max(0.0, 2 * left(run.progress)))  # type: ignore
     Progress.end_if_done = end_if_done  # type: ignore
 
 

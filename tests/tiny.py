@@ -29,7 +29,7 @@ from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
-from hmrnn.training.terms.term import Term
+from hmrnn.training.task import Term
 from hmrnn.training.trainer import Trainer
 
 Kind = TypeVar("Kind", bound=Term)

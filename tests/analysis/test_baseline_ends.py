@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hmrnn.analysis import baselines
+from hmrnn.training.terms.steering import entropy_rise
 
 
 def test_baselines() -> None:
@@ -22,7 +23,7 @@ def test_baselines() -> None:
     ]
     surprises, expected = [[math.nan, 4, 0], [1, 4, 0, 8]], [[math.nan, 2, 1], [0, 4, 4, 2]]
     assert baselines.uncertainty(np.array(surprises[1]), np.array(expected[1])).tolist() == [0.25, 5, 3, 3]
-    steps = baselines.entropy_rise(np.array([2.0, 5, 1, 8]), np.array([3.0, 4, 2, 7]))
+    steps = entropy_rise(np.array([2.0, 5, 1, 8]), np.array([3.0, 4, 2, 7]))
     assert steps.tolist() == pytest.approx([1, 4 - 5 / 3, 2 - 3, 7 - 1])
     assert [e.tolist() for e in baselines.most_uncertain(surprises, expected, 3 / 5)] == [[], [1, 2, 3]]
     assert [e.tolist() for e in baselines.most_uncertain(surprises, expected, 1.0)] == [

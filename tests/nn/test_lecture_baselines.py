@@ -19,7 +19,7 @@ from hmrnn.nn.baselines.base import Baseline
 from hmrnn.nn.baselines.cells import OutputRNN, PeepholeLSTM, SkipRNN, TimeDelayNetwork
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
 from hmrnn.training.metrics import read_metrics
-from hmrnn.training.terms.decay import decay
+from hmrnn.training.terms.weights import decay
 from hmrnn.training.trainer import Trainer
 
 T, B, INPUT, SIZES, LENGTHS = 9, 3, 4, (6, 5), [9, 4, 1]

@@ -18,7 +18,7 @@ from hmrnn.nn.predictor import Predictor
 from hmrnn.reading.read import Reader, read
 from hmrnn.reading.sample import draw, seeded
 from hmrnn.reading.segment import segment_many
-from hmrnn.training.sampling import with_own_inputs
+from hmrnn.training.task import with_own_inputs
 
 KINDS, T, B = 4, 9, 3
 CONFIG = ModelConfig(hidden_size=(7, 6, 5), num_layers=3, output_size=8)

@@ -8,8 +8,8 @@ import torch
 from hmrnn import HMLSTM, HMLSTMCell, InputError
 from hmrnn.ops import Options, choose_engine
 from hmrnn.ops.cuda import engine as cuda
-from hmrnn.training.terms.bounds import bound_feedback
-from hmrnn.training.terms.decay import decay
+from hmrnn.training.terms.steering import bound_feedback
+from hmrnn.training.terms.weights import decay
 
 
 def network(**more: object) -> HMLSTM:

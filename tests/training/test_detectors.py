@@ -26,7 +26,7 @@ from hmrnn.training.detectors import advice, changed_detectors, condition
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.prepare import start_gains
 from hmrnn.training.rundir import RunDirectory
-from hmrnn.training.terms.bounds import bound_feedback
+from hmrnn.training.terms.steering import bound_feedback
 
 PRESETS = kind.presets()
 

@@ -45,6 +45,7 @@ def test_an_update_that_will_be_repeated_is_not_even_counted(monkeypatch: pytest
     trainer = tiny.trainer(tiny.config(**EVERYTHING))
     trainer.step()
     before = everything(trainer)
+    trainer.captured = trainer._learn
     monkeypatch.setattr(trainers, "enough_room", lambda: torch.tensor(False))
     trainer.step()
     assert trainer.watch.counts.tolist() == [1, 0, 0, 0]

@@ -30,8 +30,7 @@ from hmrnn.nn.output_module import GatedOutput
 from hmrnn.ops import LayerWeights
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.prepare import prepare
-from hmrnn.training.terms.averaging import Average
-from hmrnn.training.terms.decay import decay
+from hmrnn.training.terms.weights import Average, decay
 
 ALL = {"weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3, "weight_decay": 0.5}
 

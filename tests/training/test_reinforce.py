@@ -36,7 +36,7 @@ def made_up_loss(T: int = 6, B: int = 4, **changes: Any) -> Loss:
 def started(units: int = 3) -> Reinforce:
     term = Reinforce(Config(detectors=SETTINGS))
     rnn = SimpleNamespace(hidden_sizes=(units,))
-    term.start(SimpleNamespace(model=SimpleNamespace(rnn=rnn), device="cpu", world=1))  # type: ignore[arg-type]
+    term.start(SimpleNamespace(model=SimpleNamespace(rnn=rnn), device="cpu", mean=lambda part: part))  # type: ignore[arg-type]
     return term
 
 

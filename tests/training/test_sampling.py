@@ -14,7 +14,7 @@ import tiny_strokes
 from hmrnn import InputError
 from hmrnn.kinds.strokes.mixture import Halting, StrokeMixture
 from hmrnn.nn.distributions import Categorical
-from hmrnn.training.sampling import with_own_inputs
+from hmrnn.training.task import with_own_inputs
 from hmrnn.training.trainer import Trainer
 
 

@@ -24,11 +24,8 @@ from hmrnn.nn.rates import BELOW_ZERO, distance
 from hmrnn.ops.estimators import Boundary, decide, hard_sigmoid
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.task import Loss, chances
-from hmrnn.training.terms.bounds import bound_feedback
-from hmrnn.training.terms.control import control_rates, lacking_bias
-from hmrnn.training.terms.decay import decay
-from hmrnn.training.terms.pulls import surprise_pull
-from hmrnn.training.terms.rates import first_rates
+from hmrnn.training.terms.steering import bound_feedback, control_rates, first_rates, lacking_bias, surprise_pull
+from hmrnn.training.terms.weights import decay
 
 
 @pytest.mark.parametrize(
@@ -194,7 +191,7 @@ def test_control_falls_as_the_learning_rate_does() -> None:
     config = tiny.config(rates=(0.3, 0.2), rate_control=0.05, cool_down=0.5, epochs=1)
     trainer = tiny.trainer(config)
     updates = trainer.task.chunks
-    with mock.patch("hmrnn.training.terms.control.control_rates") as control:
+    with mock.patch("hmrnn.training.terms.steering.control_rates") as control:
         for _ in range(updates):
             trainer.step()
     strengths = [call.args[2] for call in control.call_args_list]

@@ -53,19 +53,6 @@ def uncertainty(surprise: Any, expected: Any) -> Any:
     return result
 
 
-def entropy_rise(surprise: Any, expected: Any) -> Any:
-    """A score for an end before each symbol: expected[t] - (expected[t-1] + surprise[t-1]) / 3.
-
-    As in :func:`uncertainty`, but it rests on symbols before the end alone, and is low inside of a rare word, where one
-    hard symbol follows another. For the first symbol, both terms of t-1 are expected[t]. The factor was found on the
-    validation part of English prose (results/searches.md).
-    """
-    result = expected - 0.0
-    result[1:] -= (expected[:-1] + surprise[:-1]) / 3
-    result[:1] /= 3
-    return result
-
-
 def most_uncertain(surprises: Sequence[ArrayLike], expected: Sequence[ArrayLike], rate: float) -> list[np.ndarray]:
     """Ends at the highest :func:`uncertainty` of all sequences, ``rate`` of them per position."""
     pairs = ((np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in zip(surprises, expected))

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from hmrnn.training.processes import mean
-
 if TYPE_CHECKING:
     from hmrnn.training.trainer import Trainer
 
@@ -29,7 +27,7 @@ def changed_detectors(run: Trainer) -> list[dict[str, Any]]:
     None after the first epoch, unless it is the last: a detector that is silent there often starts by itself. With
     rate control none within CONTROLLED updates, either.
     """
-    updates, _, *sums = mean(run.epoch, run.world).tolist()
+    updates, _, *sums = run.mean(run.epoch).tolist()
     run.epoch.zero_()
     d, p = run.config.detectors, run.progress
     early = p.epoch == 1 or (d.rate_control > 0 and p.step < CONTROLLED)

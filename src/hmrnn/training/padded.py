@@ -12,8 +12,7 @@ from hmrnn.config import Config
 from hmrnn.ops import State
 from hmrnn.reading.batches import Batches
 from hmrnn.reading.score import read_all, to_tensors, unpack
-from hmrnn.training.sampling import with_own_inputs
-from hmrnn.training.task import Loss, Task, Validation, detected, own_share
+from hmrnn.training.task import Loss, Task, Validation, detected, with_own_inputs
 
 
 class PaddedTask(Task):
@@ -30,7 +29,6 @@ class PaddedTask(Task):
     ) -> None:
         t = config.train
         self.config, self.device, self.share = config, device, (rank, world)
-        self.own_share = own_share(config, device)
         self.model, self.batches = model.to(device), batches
         self.chunks = len(batches)
         rows = t.batch_size // world
@@ -48,8 +46,7 @@ class PaddedTask(Task):
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         """Nats per step, by the mean number of steps of a batch, so that every sequence counts as in the measure."""
         inputs, targets, active, told = unpack(batch, self.config.model)
-        if self.own_share is not None:
-            inputs = with_own_inputs(self.model, inputs, self.own_share, None, told)
+        inputs = with_own_inputs(self.model, inputs, self.own_share, None, told)
         # it reads the padding, too, which comes last: a GPU need not wait
         made, out, state = network(inputs, told=told)
         prediction = self.prediction(made)

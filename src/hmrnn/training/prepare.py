@@ -12,7 +12,7 @@ from hmrnn.config import Config, TrainConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import hmlstms
 from hmrnn.optim import Muon
-from hmrnn.training.terms.bounds import bound_feedback
+from hmrnn.training.terms.steering import bound_feedback
 
 
 def prepare(model: Any, config: Config) -> None:

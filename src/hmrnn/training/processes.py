@@ -40,14 +40,6 @@ def gather(part: Tensor, world: int) -> list[Tensor]:
     return parts
 
 
-def mean(part: Tensor, world: int) -> Tensor:
-    """The mean of ``part`` over all processes."""
-    if world > 1:
-        part = part.clone()
-        dist.all_reduce(part)
-    return part / world
-
-
 def agree(world: int, device: torch.device, asked: list[str], save_due: bool) -> tuple[str | None, bool]:
     """(the signal to stop by, whether to save): what any process wants, all do."""
     if world == 1:

@@ -59,12 +59,6 @@ class Progress:
             )
         return from_json(to_json(stored), cls, "the progress of the checkpoint")
 
-    def rate(self, t: TrainConfig, chunks: int) -> float:
-        """The learning rate of the next update, in epochs of ``chunks`` updates."""
-        total = t.epochs * chunks
-        left = (total - self.step) / (t.cool_down * total) if t.cool_down > 0 else 1.0
-        return self.learning_rate * min(1.0, max(0.0, left))
-
     def judge(self, measure: float, t: TrainConfig) -> bool:
         """Record a validation: True if it is the best. On a plateau the learning rate is divided, or the run ends."""
         best = self.best is None or measure < self.best - t.min_improvement

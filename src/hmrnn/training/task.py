@@ -1,19 +1,25 @@
-"""Task: the data, model, loss and measure of one kind of run. The trainer knows updates and schedules, not data."""
+"""What a trainer works with: a Task, the data, model, loss and measure of a run, and Terms, techniques of training."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from hmrnn.config import Config
 from hmrnn.kind import InputSpec
+from hmrnn.nn.context import Told
 from hmrnn.nn.output import Operation, Output
+from hmrnn.nn.predictor import Predictor, evaluating
 from hmrnn.ops import State
 from hmrnn.ops.estimators import straight_through
+
+if TYPE_CHECKING:
+    from hmrnn.training.trainer import Trainer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +104,24 @@ def hidden_before(out: Output, state: State | None) -> Tensor:
     return torch.cat([first, hidden[:-1]])
 
 
-def own_share(config: Config, device: torch.device) -> Tensor | None:
-    """A place for the share of inputs that are the model's own, which the trainer sets; None if they never are."""
-    return torch.zeros((), device=device) if any(config.train.scheduled_sampling) else None
+@torch.no_grad()
+def with_own_inputs(
+    model: Predictor, inputs: Tensor, share: Tensor | None, state: State | None, told: Told | None = None
+) -> Tensor:
+    """``inputs`` (T, B, ...), of which a ``share`` after the first step are drawn from the predictions of the model.
+
+    The predictions are those for the true inputs, so that two passes suffice (Duckworth et al., 2019); in the scheduled
+    sampling of Bengio et al. (2015) each draw depends on those before it. Without a share the inputs stay as they are.
+    """
+    if share is None:
+        return inputs
+    with evaluating(model):
+        prediction, _, _ = model.predict(inputs, state, told=told)
+    drawn = prediction.draw()  # (T, B, ...)
+    chosen = torch.rand(inputs.shape[:2], device=inputs.device)[1:] < share  # (T - 1, B)
+    chosen = chosen.view(*chosen.shape, *[1] * (inputs.dim() - 2))
+    own = torch.where(chosen, drawn[:-1].to(inputs.dtype), inputs[1:])
+    return torch.cat([inputs[:1], own])
 
 
 class Task:
@@ -127,7 +148,7 @@ class Task:
     needs: Collection[str] = ()
     """Those that it has to fill; the trainer sets them."""
     own_share: Tensor | None = None
-    """The share of the inputs that are drawn from the model's predictions; None if they never are."""
+    """The share of the inputs that are drawn from the model's predictions, which the trainer sets; None: none are."""
 
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
         """This process's part of an update, on its device; it depends on epoch, chunk and seed alone.
@@ -160,3 +181,42 @@ class Task:
     def adopt(self, weights: dict[str, Tensor], reads: InputSpec) -> None:
         """Give the model the weights of another one, which reads ``reads``; RuntimeError if they do not fit."""
         self.model.load_state_dict(weights)
+
+
+class Term:
+    """A technique that takes part in every update; a subclass states only what it does.
+
+    Updates are captured in CUDA graphs, so what a term keeps from one to the next are tensors that keep their memory.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.needs: dict[str, str] = {}
+        """The fields of a Loss that the task must fill, with the setting that asks for each."""
+
+    def start(self, run: Trainer) -> None:
+        """Make the tensors that the term keeps. The model has its first weights; a resumed run is restored later."""
+
+    def epoch(self, run: Trainer, done: int) -> None:
+        """So many epochs are done: 0 before the first update, which a resumed run does not repeat."""
+
+    def update(self, run: Trainer, batch: tuple[Tensor, ...]) -> bool:
+        """Learn from a batch in place of an update by gradient, and return True."""
+        return False
+
+    def loss(self, reading: Loss) -> Tensor | None:
+        """A scalar to minimise beside the loss of the task, for a batch or each part of one."""
+
+    def before_step(self) -> None:
+        """The gradient is complete, and not yet clipped."""
+
+    def after_update(self, good: Tensor, rate: Tensor | float) -> None:
+        """The optimizer has made its step, at this learning rate; if ``good`` is False, nothing may change."""
+
+    def validating(self) -> contextlib.AbstractContextManager[None]:
+        """Within it the model has the weights to measure and to save as the best."""
+        return contextlib.nullcontext()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What the term keeps, for a checkpoint; a restore copies into these tensors."""
+        return {}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -23,7 +24,6 @@ from hmrnn.training.capture import CapturedUpdate
 from hmrnn.training.detectors import count
 from hmrnn.training.finite import Watch
 from hmrnn.training.prepare import new_optimizer, prepare
-from hmrnn.training.processes import mean
 from hmrnn.training.progress import Progress
 from hmrnn.training.task import Validation
 from hmrnn.training.terms import make_terms, needs_of
@@ -60,6 +60,7 @@ class Trainer:
         self.measure = what.measure(self.task.reads)
         self.terms = make_terms(config)
         self.task.needs = needs_of(self.terms, self.task.offers)
+        self.task.own_share = torch.zeros((), device=device) if any(t.scheduled_sampling) else None
         self.model: Any = self.task.model
         prepare(self.model, config)
         if start is not None:
@@ -138,10 +139,10 @@ class Trainer:
         for term in self.terms:
             term.before_step()
         if loss.active is not None:  # with padding, parts and processes hold different numbers of steps
-            steps = mean(steps, self.world).clamp(min=1)
+            steps = self.mean(steps).clamp(min=1)
         sums[2:] /= steps
         sums[0].fill_(1)
-        good, norm = self.watch.note(sums[1], self.world, enough_room())
+        good, norm = self.watch.note(sums[1], self.world, enough_room() if self.captured else None)
         for total in (self.window, self.epoch):
             total += torch.where(good, sums, 0.0)
         if self.state is not None:
@@ -169,7 +170,7 @@ class Trainer:
 
         None if all updates were skipped, or none was made by gradient.
         """
-        made, *sums = mean(self.window, self.world).tolist()
+        made, *sums = self.mean(self.window).tolist()
         if made == 0:
             return None
         self.window.zero_()
@@ -202,7 +203,17 @@ class Trainer:
 
     def rate(self) -> float:
         """The learning rate of the next update."""
-        return self.progress.rate(self.config.train, self.task.chunks)
+        t, p = self.config.train, self.progress
+        total = t.epochs * self.task.chunks
+        left = (total - p.step) / (t.cool_down * total) if t.cool_down > 0 else 1.0
+        return p.learning_rate * min(1.0, max(0.0, left))
+
+    def mean(self, part: Tensor) -> Tensor:
+        """The mean of ``part`` over all processes."""
+        if self.world > 1:
+            part = part.clone()
+            dist.all_reduce(part)
+        return part / self.world
 
     def set_schedules(self) -> None:
         """Set slope and temperature of the detectors, and the share of own inputs, for this epoch."""

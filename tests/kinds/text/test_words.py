@@ -21,8 +21,7 @@ from hmrnn.pretrained.export import export
 from hmrnn.pretrained.load import load
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.task import Loss
-from hmrnn.training.terms.pulls import segment_pull
-from hmrnn.training.terms.rates import targets
+from hmrnn.training.terms.steering import segment_pull, targets
 
 WORDS = ["abc", "de", "fgh", "hhg", "cab", "edge"]
 

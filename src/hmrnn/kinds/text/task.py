@@ -28,8 +28,7 @@ from hmrnn.nn.distributions import Categorical
 from hmrnn.nn.output import Output
 from hmrnn.ops import State
 from hmrnn.reading.vocabulary import Vocabulary
-from hmrnn.training.sampling import with_own_inputs
-from hmrnn.training.task import Loss, Task, Validation, detected, own_share
+from hmrnn.training.task import Loss, Task, Validation, detected, with_own_inputs
 
 SYMBOLS_READ, MOST_EPOCHS = 1_200_000, 12
 """With train.epochs 0 a text is read as often as makes so many symbols, at least once and at most so often."""
@@ -84,7 +83,6 @@ class TextTask(Task):
     ) -> None:
         t = config.train
         self.config, self.corpus, self.share = config, data, (rank, world)
-        self.own_share = own_share(config, device)
         self.reads: InputSpec = data.vocabulary
         self.model = model.to(device)
         if self.model.segments is not None and config.segments.lexicon:
@@ -109,8 +107,7 @@ class TextTask(Task):
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         inputs, targets = batch
         before = state
-        if self.own_share is not None:
-            inputs = with_own_inputs(self.model, inputs, self.own_share, state)
+        inputs = with_own_inputs(self.model, inputs, self.own_share, state)
         logits, out, state = network(inputs, state)
         surprise = entropy = more = segments = None
         if "surprise" in self.needs or self.model.segments is not None:

@@ -1,4 +1,4 @@
-"""The techniques of training, a file each; the trainer knows none of them by name."""
+"""The techniques of training, each a Term; the trainer knows none of them by name."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ import dataclasses
 
 from hmrnn.config import Config
 from hmrnn.errors import InputError
-from hmrnn.training.terms.averaging import Average
-from hmrnn.training.terms.bounds import Bounds
-from hmrnn.training.terms.control import Control
-from hmrnn.training.terms.decay import Decay
-from hmrnn.training.terms.pulls import Pull
-from hmrnn.training.terms.rates import Rates
+from hmrnn.training.task import Term
 from hmrnn.training.terms.reinforce import Reinforce
 from hmrnn.training.terms.ridge import Ridge
-from hmrnn.training.terms.term import Term
+from hmrnn.training.terms.steering import Bounds, Control, Pull, Rates
+from hmrnn.training.terms.weights import Average, Decay
 
 
 def make_terms(config: Config) -> list[Term]:

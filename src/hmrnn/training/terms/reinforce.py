@@ -9,9 +9,7 @@ from torch import Tensor
 
 from hmrnn.config import Config
 from hmrnn.ops.estimators import discounted_sums, score_function
-from hmrnn.training.processes import mean
-from hmrnn.training.task import Loss
-from hmrnn.training.terms.term import Term
+from hmrnn.training.task import Loss, Term
 
 if TYPE_CHECKING:
     from hmrnn.training.trainer import Trainer
@@ -31,7 +29,7 @@ class Reinforce(Term):
     def start(self, run: Trainer) -> None:
         units = sum(run.model.rnn.hidden_sizes)
         self.weights = torch.zeros(units + 1, device=run.device)  # the last one is the bias
-        self.change, self.world = torch.zeros_like(self.weights), run.world
+        self.change, self.mean = torch.zeros_like(self.weights), run.mean
 
     def loss(self, reading: Loss) -> Tensor:
         d = self.config.detectors
@@ -53,7 +51,7 @@ class Reinforce(Term):
         return (terms * active).sum() / reading.divisor
 
     def after_update(self, good: Tensor, rate: Tensor | float) -> None:
-        self.weights += torch.where(good, mean(self.change, self.world), 0.0)
+        self.weights += torch.where(good, self.mean(self.change), 0.0)
         self.change.zero_()
 
     def tensors(self) -> dict[str, Tensor]:

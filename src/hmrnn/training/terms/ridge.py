@@ -11,7 +11,7 @@ from torch import Tensor
 from hmrnn.errors import InputError
 from hmrnn.nn.baselines.echo_state import solve_ridge
 from hmrnn.ops import states
-from hmrnn.training.terms.term import Term
+from hmrnn.training.task import Term
 
 if TYPE_CHECKING:
     from hmrnn.training.trainer import Trainer
