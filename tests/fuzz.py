@@ -179,10 +179,8 @@ def texts(folder: Path) -> Target:
             spaces = kind == "text" and rng.randrange(4) == 0
             config = DataConfig(kind, (str(folder / name),), bytes=kind == "text" and rng.randrange(4) == 0)  # type: ignore[arg-type]
             config = dataclasses.replace(config, remove_spaces=spaces)
-        cache = folder / "cache"
-        corpus = load_corpus(dataclasses.replace(config, cache=str(cache)))
+        corpus = load_corpus(config)
         assert int(corpus.train.max()) < len(corpus.vocabulary)
-        shutil.rmtree(cache)
 
     return run
 

@@ -45,7 +45,7 @@ class TextNote(Note):
 
 def convert(byte: int, offset: int) -> str:
     """What to do about a file with a byte that UTF-8 does not have at that offset: the usual encoding is named."""
-    encoding = "UTF-16" if offset == 0 and byte in (0xFE, 0xFF) else "WINDOWS-1252"
+    encoding = "UTF-16" if byte == 0 or (offset == 0 and byte in (0xFE, 0xFF)) else "WINDOWS-1252"
     return f"convert it to UTF-8, as by iconv -f {encoding} -t UTF-8"
 
 

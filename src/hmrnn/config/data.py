@@ -79,7 +79,8 @@ class DataConfig:
     """lines, strokes: a file with the condition of each line in a row: a class, or numbers separated by commas or
     spaces. FILE:COLUMN takes the column of that name from a .csv or .tsv file."""
     cache: str | None = None
-    """Directory of encoded corpora. Default: HMRNN_CACHE, or ~/.cache/hmrnn."""
+    """iamondb, handwritten: directory in which lines are kept once they were read or drawn. Default: HMRNN_CACHE, or
+    ~/.cache/hmrnn."""
 
     @property
     def reads(self) -> int:

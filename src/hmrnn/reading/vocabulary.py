@@ -56,6 +56,7 @@ class Vocabulary:
             not all(type(symbol) is right for symbol in self.symbols)
             or any(a >= b for a, b in itertools.pairwise(self.values))
             or SURROGATES & {*self.values}
+            or (right is int and not {*self.symbols} <= {*range(256)})
         ):
             what = "single characters" if self.kind == "characters" else "integers from 0 to 255"
             raise InputError(f"the symbols of this vocabulary must be distinct {what} in ascending order")

@@ -1,6 +1,5 @@
 """Text without its spaces: what is left, where they stood, and that it is a corpus of its own."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -62,23 +61,3 @@ def test_every_text_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         for split, flags in corpus.spaces.items():
             assert len(flags) == len(getattr(corpus, split))
         assert load_corpus(config).spaces == {}
-
-
-def test_an_entry_of_its_own_in_the_cache(tmp_path: Path, cache: Path) -> None:
-    path = write(tmp_path / "prose.txt", PROSE)
-    plain, bare = DataConfig(path=(path,)), DataConfig(path=(path,), remove_spaces=True)
-    assert "".join(decoded(load_corpus(plain))) == PROSE
-    assert " " not in "".join(decoded(load_corpus(bare)))
-    assert " " not in load_corpus(bare).vocabulary.symbols
-    assert "".join(decoded(load_corpus(plain))) == PROSE
-    assert len(list(cache.iterdir())) == 2
-
-
-def test_damaged_spaces_are_read_again(tmp_path: Path, cache: Path) -> None:
-    config = DataConfig(path=(write(tmp_path / "prose.txt", PROSE),), remove_spaces=True)
-    before = load_corpus(config).spaces["train"].tolist()
-    (found,) = cache.glob("*/spaces.bin")
-    os.truncate(found, 3)
-    assert load_corpus(config).spaces["train"].tolist() == before
-    next(cache.glob("*/spaces.bin")).unlink()
-    assert load_corpus(config).spaces["train"].tolist() == before

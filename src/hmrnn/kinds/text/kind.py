@@ -71,10 +71,7 @@ class Text(Kind):
     def load(self, config: Config, progress: Any = None) -> Corpus:
         from hmrnn.kinds.text.corpus import load_corpus
 
-        t = config.train
-        return load_corpus(
-            config.data, progress, training=2 if config.data.format == "lines" else t.batch_size * t.length + 1
-        )
+        return load_corpus(config.data, progress)
 
     def settle(self, config: Config, corpus: Corpus) -> Config:
         from hmrnn.kinds.text.task import settled

@@ -16,11 +16,16 @@ _END = re.compile(r"^\*\*\* END OF THE PROJECT GUTENBERG EBOOK.*$", re.MULTILINE
 _HEADING = re.compile(r"ADVENTURE +[IVX]+\. .*|[IVX]+\.")
 
 
-def novel_file() -> Path | None:
-    """The file of the book; None if the package is not installed. The package is not imported."""
-    spec = importlib.util.find_spec(PACKAGE)
-    path = Path(spec.origin).with_name(FILE) if spec is not None and spec.origin else None
+def packaged(package: str, file: str) -> Path | None:
+    """A file of a package; None if there is none. The package is not imported."""
+    spec = importlib.util.find_spec(package)
+    path = Path(spec.origin).with_name(file) if spec is not None and spec.origin else None
     return path if path is not None and path.is_file() else None
+
+
+def novel_file() -> Path | None:
+    """The file of the book; None if the package is not installed."""
+    return packaged(PACKAGE, FILE)
 
 
 def novel(path: Path) -> str:
