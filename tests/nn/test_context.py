@@ -11,8 +11,8 @@ import torch
 
 from hmrnn import InputError, LanguageModel
 from hmrnn.config import ModelConfig
-from hmrnn.nn.context import Told
-from hmrnn.nn.predictor import telling
+from hmrnn.nn.context import Condition
+from hmrnn.nn.predictor import conditioned
 from hmrnn.reading.read import Reader, read
 
 T, B, SYMBOLS = 7, 3, 5
@@ -25,26 +25,26 @@ def text_model(**changes: Any) -> LanguageModel:
     return LanguageModel(SYMBOLS, dataclasses.replace(SMALL, **changes)).double().eval()
 
 
-def told(changes: dict[str, Any], clock: list[int] | None = None) -> Told:
+def condition_of(changes: dict[str, Any], clock: list[int] | None = None) -> Condition:
     condition = None
     if "classes" in changes:
         condition = torch.tensor([0, 1, 1])
     elif "condition_numbers" in changes:
         condition = torch.randn(B, 2, dtype=torch.float64)
-    return Told(condition, None if clock is None else torch.tensor(clock))
+    return Condition(condition, None if clock is None else torch.tensor(clock))
 
 
 @pytest.mark.parametrize("where", ["input", "state", "both"])
 @pytest.mark.parametrize("kind", [CLASSES, NUMBERS])
 def test_a_condition_is_read_beside_the_input_and_sets_the_first_state(kind: dict[str, Any], where: str) -> None:
-    model, given = text_model(**kind, condition=where), told(kind)
+    model, given = text_model(**kind, condition=where), condition_of(kind)
     symbols = torch.randint(SYMBOLS, (T, B))
-    logits, _, _ = model(symbols, told=given)
+    logits, _, _ = model(symbols, condition=given)
     assert model.context is not None
-    assert given.condition is not None
+    assert given.value is not None
     encoder = model.context.embedding or model.context.linear
     assert encoder is not None
-    v = encoder(given.condition)
+    v = encoder(given.value)
     x, start = model.embedding(symbols), model.rnn.initial_state(B)
     if where != "state":
         x = torch.cat([x, v.expand(T, -1, -1)], dim=-1)
@@ -67,20 +67,20 @@ def test_a_condition_is_read_beside_the_input_and_sets_the_first_state(kind: dic
 def test_step_by_step_and_in_chunks_as_in_one_piece(changes: dict[str, Any]) -> None:
     model = text_model(**changes)
     symbols = torch.randint(SYMBOLS, (T, B))
-    given = told(changes, [7, 9, 12] if changes.get("time") == "left" else None)
-    [whole] = read(model, [symbols], told=given)
+    given = condition_of(changes, [7, 9, 12] if changes.get("time") == "left" else None)
+    [whole] = read(model, [symbols], condition=given)
     want = whole.prediction.log_prob(symbols)
-    parts = [part.prediction for part in read(model, symbols.split(3), told=given)]
+    parts = [part.prediction for part in read(model, symbols.split(3), condition=given)]
     got = torch.cat([one.log_prob(chunk) for one, chunk in zip(parts, symbols.split(3))])
     torch.testing.assert_close(got, want)
-    with telling(model, given):
+    with conditioned(model, given):
         [same] = read(model, [symbols])
         torch.testing.assert_close(same.prediction.log_prob(symbols), want)
     reader = Reader(model, B, given)
     for row, expected in zip(symbols, want):
         reader.read(row)
         torch.testing.assert_close(reader.predict().log_prob(row), expected, check_dtype=False, atol=1e-6, rtol=1e-6)
-    assert model.told == Told()
+    assert model.condition == Condition()
 
 
 def test_time_is_the_logarithm_of_the_steps() -> None:
@@ -92,7 +92,7 @@ def test_time_is_the_logarithm_of_the_steps() -> None:
         model = text_model(time=time)
         assert model.context is not None
         x = torch.zeros(T, B, 3, dtype=torch.float64)
-        got = model.context(x, Told(None, None if clock is None else torch.tensor(clock)))
+        got = model.context(x, Condition(None, None if clock is None else torch.tensor(clock)))
         want = torch.tensor([math.log1p(max(0, step)) for step in steps], dtype=torch.float64)
         assert torch.equal(got[..., :3], x)
         torch.testing.assert_close(got[..., 3], want[:, None].expand(T, B))
@@ -101,20 +101,20 @@ def test_time_is_the_logarithm_of_the_steps() -> None:
 def test_what_is_refused() -> None:
     symbols = torch.randint(SYMBOLS, (T, B))
     with pytest.raises(InputError, match=r"^this model takes neither a condition nor the time; leave them out$"):
-        text_model()(symbols, told=told(CLASSES))
+        text_model()(symbols, condition=condition_of(CLASSES))
     with pytest.raises(InputError, match=r"^this model was trained with a condition; give one: one of a, b$"):
         text_model(**CLASSES)(symbols)
     with pytest.raises(InputError, match=r"^this model was trained without a condition; leave it out$"):
-        text_model(time="elapsed")(symbols, told=told(CLASSES))
+        text_model(time="elapsed")(symbols, condition=condition_of(CLASSES))
     with pytest.raises(
         InputError, match=r"^condition must have shape \(3, 2\), 2 numbers for each sequence; got \(3,\)$"
     ):
-        text_model(**NUMBERS)(symbols, told=told(CLASSES))
+        text_model(**NUMBERS)(symbols, condition=condition_of(CLASSES))
     with pytest.raises(
-        InputError, match=r"^this model is told how many steps are left; give the length of the sequence$"
+        InputError, match=r"^this model reads how many steps are left; give the length of the sequence$"
     ):
         text_model(time="left")(symbols)
     with pytest.raises(InputError, match=r"^x must hold symbol indices \(int64 or int32\); got torch.float64$"):
-        text_model(**CLASSES)(symbols.double(), told=told(CLASSES))
+        text_model(**CLASSES)(symbols.double(), condition=condition_of(CLASSES))
     with pytest.raises(InputError, match=r"^model\.classes\b"):
         dataclasses.replace(SMALL, **CLASSES, **NUMBERS).check()

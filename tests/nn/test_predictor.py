@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hmrnn import InputError
 from hmrnn.config import ModelConfig
-from hmrnn.nn.context import Told
+from hmrnn.nn.context import Condition
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.distributions import Categorical
 from hmrnn.nn.predictor import Predictor
@@ -77,11 +77,11 @@ def events(*shape: int) -> Tensor:
 @pytest.mark.parametrize("config", [CONFIG, ModelConfig(**{**CONFIG.__dict__, "classes": ("a", "b"), "time": "left"})])
 def test_step_by_step_and_in_chunks_as_in_one_piece(config: ModelConfig) -> None:
     model, x = EventModel(config).eval(), events(T, B)
-    told = Told(torch.tensor([0, 1, 1]), torch.tensor([T, 20, 12])) if config.classes else Told()
-    prediction, out, _ = model(x, told=told)
+    told = Condition(torch.tensor([0, 1, 1]), torch.tensor([T, 20, 12])) if config.classes else Condition()
+    prediction, out, _ = model(x, condition=told)
     want = prediction.log_prob(x)
     assert (multiply_adds(model, out) >= model.head.weight.numel()).all()
-    parts = [part.prediction for part in read(model, x.split(4), told=told)]
+    parts = [part.prediction for part in read(model, x.split(4), condition=told)]
     got = torch.cat([one.log_prob(chunk) for one, chunk in zip(parts, x.split(4))])
     torch.testing.assert_close(got, want.detach(), atol=1e-5, rtol=1e-5)
     reader = Reader(model, B, told)

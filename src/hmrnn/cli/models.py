@@ -28,5 +28,5 @@ def opened(command: str, arguments: Any) -> tuple[Any, Any]:
         raise InputError(f"{arguments.model} is a model of {reads.name}, for hmrnn {' and '.join(can)}, not {command}")
     check_kind(command, arguments, reads)
     if (condition := getattr(arguments, "condition", None)) is not None:
-        model.network.told = model.tell(condition)
+        model.network.condition = model.as_condition(condition)
     return model, do

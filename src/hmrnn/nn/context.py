@@ -1,4 +1,4 @@
-"""Context: what a model is told beside the sequence, a condition and the time, as input or as initial state."""
+"""Context: what a model reads beside the sequence, a condition and the time, as input or as initial state."""
 
 from __future__ import annotations
 
@@ -13,32 +13,29 @@ from hmrnn.errors import InputError
 from hmrnn.ops import State
 
 
-class Told(NamedTuple):
-    """What a model is told of each of B sequences."""
+class Condition(NamedTuple):
+    """What is known of each of B sequences beforehand: a class or numbers, and the time."""
 
-    condition: Tensor | None = None
+    value: Tensor | None = None
     """(B,) indices of classes, or (B, numbers)."""
     clock: Tensor | None = None
     """(B,): the steps before the chunk (``model.time`` elapsed; zeros if None), or from its first step to the end of
     the sequence (left)."""
 
-    def after(self, steps: int, time: str) -> Told:
+    def after(self, steps: int, time: str) -> Condition:
         """The same after ``steps`` more steps."""
         if time == "none" or (time == "left" and self.clock is None):
             return self
         before = torch.zeros(1) if self.clock is None else self.clock
         return self._replace(clock=before - steps if time == "left" else before + steps)
 
-    def chosen(self, rows: Sequence[int]) -> Told:
-        """What some of the sequences are told; what all are told stays as it is."""
-        return Told(*(a[list(rows)] if a is not None and len(a) > 1 else a for a in self))
+    def chosen(self, rows: Sequence[int]) -> Condition:
+        """The condition of some of the sequences; one that all share stays as it is."""
+        return Condition(*(a[list(rows)] if a is not None and len(a) > 1 else a for a in self))
 
-    def expanded(self, B: int) -> Told:
-        """What one sequence is told, told to B sequences."""
-        return Told(*(a.expand(B, *a.shape[1:]) if a is not None and len(a) == 1 else a for a in self))
-
-
-NOTHING = Told()
+    def expanded(self, B: int) -> Condition:
+        """The condition of one sequence, for B sequences."""
+        return Condition(*(a.expand(B, *a.shape[1:]) if a is not None and len(a) == 1 else a for a in self))
 
 
 class Context(nn.Module):
@@ -58,9 +55,9 @@ class Context(nn.Module):
         self.h = nn.ModuleList(nn.Linear(size, layer) for layer in starts)  # A
         self.c = nn.ModuleList(nn.Linear(size, layer) for layer in starts)  # C
 
-    def vector(self, told: Told, B: int) -> Tensor | None:
+    def vector(self, condition: Condition, B: int) -> Tensor | None:
         """(B, condition_size): the condition as a vector; None if there is none."""
-        given, m = told.condition, self.config
+        given, m = condition.value, self.config
         if not m.conditioned:
             if given is not None:
                 raise InputError("this model was trained without a condition; leave it out")
@@ -76,32 +73,32 @@ class Context(nn.Module):
         assert self.linear is not None
         return self.linear(given.to(self.linear.weight))
 
-    def forward(self, x: Tensor, told: Told) -> Tensor:
+    def forward(self, x: Tensor, condition: Condition) -> Tensor:
         """x (T, B, size) with the condition and the time beside it: (T, B, size + :func:`extra_size`)."""
         T, B = x.shape[:2]
-        parts, vector = [x], self.vector(told, B)
+        parts, vector = [x], self.vector(condition, B)
         if vector is not None and self.config.condition != "state":
             parts.append(vector.to(x.dtype).expand(T, -1, -1))
         if self.config.time != "none":
-            parts.append(self._time(told.clock, T, B, x))
+            parts.append(self._time(condition.clock, T, B, x))
         return torch.cat(parts, dim=-1)
 
     def _time(self, clock: Tensor | None, T: int, B: int, x: Tensor) -> Tensor:
         """(T, B, 1): the logarithm of 1 + the time at each step."""
         left = self.config.time == "left"
         if left and clock is None:
-            raise InputError("this model is told how many steps are left; give the length of the sequence")
+            raise InputError("this model reads how many steps are left; give the length of the sequence")
         steps = torch.arange(T, device=x.device)[:, None]
         start = torch.zeros(1, device=x.device) if clock is None else clock.to(x.device)
         count = (start - steps).clamp(min=0) if left else start + steps  # (T, B or 1)
         return torch.log1p(count.to(x.dtype)).expand(T, B)[..., None]
 
-    def initial_state(self, rnn: Any, told: Told, B: int) -> State:
+    def initial_state(self, rnn: Any, condition: Condition, B: int) -> State:
         """The state that sequences start from."""
         state: State = rnn.initial_state(B)
         if not len(self.h):
             return state
-        vector = self.vector(told, B)
+        vector = self.vector(condition, B)
         h = tuple(torch.tanh(layer(vector)).to(old.dtype) for layer, old in zip(self.h, state.h))
         c = tuple(layer(vector).to(old.dtype) for layer, old in zip(self.c, state.c))
         return state._replace(h=h, c=c)
@@ -114,5 +111,5 @@ def extra_size(config: ModelConfig) -> int:
 
 
 def make_context(config: ModelConfig, hidden_sizes: tuple[int, ...]) -> Context | None:
-    """The context that a model needs; None if it is told nothing."""
+    """The context that a model needs; None if it reads the sequence alone."""
     return Context(config, hidden_sizes) if config.conditioned or config.time != "none" else None

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.checks import check_input, check_lengths, check_tensor, check_values
-from hmrnn.nn.context import NOTHING, Told, extra_size, make_context
+from hmrnn.nn.context import Condition, extra_size, make_context
 from hmrnn.nn.distributions import Categorical, Prediction
 from hmrnn.nn.dropout import drop_units
 from hmrnn.nn.output import Output
@@ -58,13 +58,13 @@ def describe(network: Any) -> str:
 
 
 @contextlib.contextmanager
-def telling(network: Predictor, told: Told) -> Iterator[None]:
-    """Within a block the network is told this of every sequence that it is told nothing of by an argument."""
-    before, network.told = network.told, told
+def conditioned(network: Predictor, condition: Condition) -> Iterator[None]:
+    """Within a block this is the condition of every sequence for which no argument gives one."""
+    before, network.condition = network.condition, condition
     try:
         yield
     finally:
-        network.told = before
+        network.condition = before
 
 
 class Predictor(nn.Module):
@@ -106,8 +106,8 @@ class Predictor(nn.Module):
     """The shape of one step of one sequence."""
     dropout_embedding: float
     """With an embedding: the share of its units that is dropped in training, per sequence."""
-    told: Told = NOTHING
-    """What it is told unless an argument says otherwise; :func:`telling` sets it."""
+    condition: Condition = Condition()
+    """The condition of sequences for which no argument gives one; :func:`conditioned` sets it."""
 
     def __init__(
         self,
@@ -141,13 +141,13 @@ class Predictor(nn.Module):
         state: State | None = None,
         lengths: Tensor | None = None,
         boundaries: Tensor | None = None,
-        told: Told | None = None,
+        condition: Condition | None = None,
     ) -> tuple[Any, Output, State]:
         """The prediction (T, B) of what follows each step of x (T, B, ...), the network's output and its state."""
         if self.embedding is not None:
             check_tensor("x", x, ("T", "B", *self.step_shape))
         boundaries = self.boundaries(x) if boundaries is None else boundaries
-        told = self._told(told, x.shape[:2])
+        condition = self._conditioned(condition, x.shape[:2])
         dropped = self.training and self.embedding is not None and self.dropout_embedding > 0
         if self._symbols and self.context is None and not dropped:  # an engine looks up the products of a symbol
             out, state = self.rnn(x, state, lengths, boundaries, embedding=self.embedding.weight)
@@ -155,8 +155,8 @@ class Predictor(nn.Module):
             x = self._embedded(x, lengths)
             x = drop_units(x, self.dropout_embedding) if dropped else x
             if self.context is not None:
-                state = self.context.initial_state(self.rnn, told, x.shape[1]) if state is None else state
-                x = self.context(x, told)
+                state = self.context.initial_state(self.rnn, condition, x.shape[1]) if state is None else state
+                x = self.context(x, condition)
             out, state = self.rnn(x, state, lengths, boundaries)
         return self.expect(self.output(out.hidden)), out, state
 
@@ -164,19 +164,19 @@ class Predictor(nn.Module):
         """As :meth:`predict`."""
         return self.predict(*args, **how)
 
-    def step(self, x: Tensor, state: State, told: Told | None = None) -> Step:
+    def step(self, x: Tensor, state: State, condition: Condition | None = None) -> Step:
         """Read one step per sequence (B, ...), without a gradient, as in ``eval()``."""
-        told = self._told(told, x.shape[:1])
+        condition = self._conditioned(condition, x.shape[:1])
         vectors = x if self.embedding is None else self.embedding(x)
-        vectors = vectors if self.context is None else self.context(vectors[None], told)[0]
+        vectors = vectors if self.context is None else self.context(vectors[None], condition)[0]
         return self.rnn.step(vectors, state, self.boundaries(x))
 
-    def initial_state(self, batch_size: int, told: Told | None = None) -> State:
+    def initial_state(self, batch_size: int, condition: Condition | None = None) -> State:
         """The state at the start of sequences: zeros, or what a condition says."""
-        told = self._told(told, (batch_size,))
+        condition = self._conditioned(condition, (batch_size,))
         if self.context is None:
             return self.rnn.initial_state(batch_size)
-        return self.context.initial_state(self.rnn, told, batch_size)
+        return self.context.initial_state(self.rnn, condition, batch_size)
 
     def as_input(self, steps: np.ndarray) -> Tensor:
         """Steps as the model reads them, on its device: indices of symbols, checked, or numbers in its dtype."""
@@ -209,12 +209,12 @@ class Predictor(nn.Module):
             x = x.masked_fill(~within(lengths, T), 0)
         return self.embedding(x)
 
-    def _told(self, told: Told | None, shape: Sequence[int]) -> Told:
-        """What is told of the sequences; the last number of ``shape`` is how many there are."""
-        told = self.told if told is None else told
-        if self.context is None and any(a is not None for a in told):
+    def _conditioned(self, condition: Condition | None, shape: Sequence[int]) -> Condition:
+        """The condition of the sequences; the last number of ``shape`` is how many there are."""
+        condition = self.condition if condition is None else condition
+        if self.context is None and any(a is not None for a in condition):
             raise InputError("this model takes neither a condition nor the time; leave them out")
-        return told if self.context is None else told.expanded(shape[-1])
+        return condition if self.context is None else condition.expanded(shape[-1])
 
 
 class SymbolPredictor(Predictor):

@@ -13,14 +13,14 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kind import InputSpec
-from hmrnn.nn.context import Told
+from hmrnn.nn.context import Condition
 from hmrnn.nn.predictor import describe
 from hmrnn.reading.conditions import encode
 from hmrnn.utils.devices import find_device
 
 Progress: TypeAlias = Callable[[int, int], None] | None
 """A function that is told how much of how much is done."""
-Condition: TypeAlias = str | Sequence[float] | Sequence[str] | Sequence[Sequence[float]] | None
+ConditionLike: TypeAlias = str | Sequence[float] | Sequence[str] | Sequence[Sequence[float]] | None
 """A class, or numbers; or a list of these, one for each of several sequences."""
 M = TypeVar("M", bound="Model")
 
@@ -30,7 +30,7 @@ def plain(condition: Any) -> Any:
     return condition.tolist() if hasattr(condition, "tolist") else condition
 
 
-def one_each(condition: Condition, numbers: int) -> list[Any] | None:
+def one_each(condition: ConditionLike, numbers: int) -> list[Any] | None:
     """The conditions of a list, one for each of several sequences; None if there is one for all, or none.
 
     A list of numbers is one condition, unless a condition has ``numbers`` 1.
@@ -113,9 +113,9 @@ class Model:
     def _checkpoint(self) -> Checkpoint:
         return Checkpoint(self.config, self.reads, dict(self.network.state_dict()))
 
-    def tell(self, condition: Condition, count: int = 1, steps: int | None = None) -> Told:
-        """What the network is told: a condition, or ``count`` of them in a list, and how many steps it will read."""
-        m, given = self.config.model, self.network.told.condition
+    def as_condition(self, condition: ConditionLike, count: int = 1, steps: int | None = None) -> Condition:
+        """A condition, or ``count`` of them in a list, as the network takes it, and how many steps it will read."""
+        m, given = self.config.model, self.network.condition.value
         if condition is not None:
             each = one_each(condition, m.condition_numbers)
             rows: list[Any] = [
@@ -124,7 +124,7 @@ class Model:
             if each is not None and len(rows) != count:
                 raise InputError(f"expected one condition, or {count} in a list, one each; got {len(rows)}")
             given = torch.from_numpy(encode(rows, m)).to(next(self.network.parameters()).device)
-        return Told(given, torch.tensor([steps]) if m.time == "left" and steps is not None else None)
+        return Condition(given, torch.tensor([steps]) if m.time == "left" and steps is not None else None)
 
     def to(self: M, device: str | torch.device) -> M:
         """Move the network; returns self."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hmrnn.nn.context import Told
+from hmrnn.nn.context import Condition
 from hmrnn.nn.distributions import Prediction
 from hmrnn.nn.output import Output
 from hmrnn.nn.predictor import Predictor, evaluating
@@ -50,7 +50,7 @@ def read(
     *,
     precision: str = "float32",
     gradient: bool = False,
-    told: Told | None = None,
+    condition: Condition | None = None,
 ) -> Iterator[Read]:
     """Feed ``chunks`` one after the other, carrying the state, and yield what the network made of each.
 
@@ -60,24 +60,25 @@ def read(
         state: the state before the first chunk; zeros if None.
         precision: "bf16" runs the network under autocast.
         gradient: keep the graph of each chunk, so that it can be differentiated; the state has none.
-        told: the condition and the time of the sequences at the first chunk, for a model that takes them; by default
-            what :func:`hmrnn.nn.predictor.telling` says.
+        condition: of the sequences at the first chunk, for a model that takes one; by default that of
+            :func:`hmrnn.nn.predictor.conditioned`.
     """
-    told = model.told if told is None else told
+    condition = model.condition if condition is None else condition
     for chunk in chunks:
         autocast = torch.autocast(chunk.device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
         with evaluating(model), torch.inference_mode(not gradient), torch.set_grad_enabled(gradient), autocast:
-            prediction, output, after = model.predict(chunk, state, told=told)
+            prediction, output, after = model.predict(chunk, state, condition=condition)
         before, state = state, after.detach() if gradient else after
-        told = told.after(len(chunk), model.config.time)
+        if model.context is not None:
+            condition = condition.after(len(chunk), model.config.time)
         yield Read(chunk, prediction, output, before, state)
 
 
 class Reader:
     """Reads step by step and predicts what follows; a layer that copies costs nothing, neither does its output.
 
-    ``told`` is the condition and the time of the sequences, for a model that takes them; ``state`` is that before the
-    first step, if it is not the start of the sequences.
+    ``condition`` is that of the sequences, for a model that takes one; ``state`` is that before the first step,
+    if it is not the start of the sequences.
 
     The term Wᵉh of equation 12 is kept for each layer, and computed again only if h has changed since it was last
     needed. The network runs as in ``eval()``, whatever its mode.
@@ -90,20 +91,22 @@ class Reader:
         >>> prediction = reader.predict()
     """
 
-    def __init__(self, model: Predictor, batch: int = 1, told: Told | None = None, state: State | None = None) -> None:
+    def __init__(
+        self, model: Predictor, batch: int = 1, condition: Condition | None = None, state: State | None = None
+    ) -> None:
         self.model = model
-        self.told = model.told if told is None else told
+        self.condition = model.condition if condition is None else condition
         with torch.no_grad():
-            self.state: State = model.initial_state(batch, self.told) if state is None else state
+            self.state: State = model.initial_state(batch, self.condition) if state is None else state
             self._terms = [embed(h) for embed, h in zip(model.output.embeddings, self.state.h)]
         self._changed = [False] * len(self.state.h)
 
     @torch.no_grad()
     def read(self, x: Tensor) -> None:
         """Take one time step: symbols (B,), or points (B, 3)."""
-        step = self.model.step(x, self.state, self.told)
+        step = self.model.step(x, self.state, self.condition)
         self.state = step.state
-        self.told = self.told.after(1, self.model.config.time)
+        self.condition = self.condition.after(1, self.model.config.time)
         self._changed = [old or new for old, new in zip(self._changed, step.changed.any(0).tolist())]
 
     @torch.no_grad()

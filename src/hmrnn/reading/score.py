@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hmrnn.config import ModelConfig
 from hmrnn.errors import InputError
-from hmrnn.nn.context import Told
+from hmrnn.nn.context import Condition
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.output import changes
 from hmrnn.nn.predictor import Predictor
@@ -88,13 +88,13 @@ def to_tensors(batch: Batch, device: torch.device, columns: slice = slice(None))
     return tuple(tensors)
 
 
-def unpack(batch: tuple[Tensor, ...], config: ModelConfig) -> tuple[Tensor, Tensor, Tensor, Told]:
-    """Inputs, targets, what is counted (T, B), and what the model is told."""
+def unpack(batch: tuple[Tensor, ...], config: ModelConfig) -> tuple[Tensor, Tensor, Tensor, Condition]:
+    """Inputs, targets, what is counted (T, B), and the condition."""
     inputs, targets, counted, *rest = batch
     steps = torch.arange(len(inputs), device=inputs.device)[:, None]  # (T, 1)
-    condition = rest[0] if rest else None
-    condition = condition[0] if condition is not None and condition.dim() == 3 else condition
-    return inputs, targets, steps < counted, Told(condition, counted if config.time == "left" else None)
+    value = rest[0] if rest else None
+    value = value[0] if value is not None and value.dim() == 3 else value
+    return inputs, targets, steps < counted, Condition(value, counted if config.time == "left" else None)
 
 
 def read_all(
@@ -113,8 +113,8 @@ def read_all(
     mine = range(share[0], len(batches), share[1])
     for done, index in enumerate(mine, start=1):
         batch = to_tensors(batches.batch(0, index), total.values.device)
-        inputs, targets, counted, told = unpack(batch, model.config)
-        for found in read(model, [inputs], precision=precision, told=told if model.context is not None else None):
+        inputs, targets, counted, condition = unpack(batch, model.config)
+        for found in read(model, [inputs], precision=precision, condition=condition):
             total.add(found, -found.prediction.log_prob(targets), counted)
         if progress is not None:
             progress(done, len(mine))

@@ -16,7 +16,7 @@ from torch import Tensor
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
-from hmrnn.nn.context import Told
+from hmrnn.nn.context import Condition
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.predictor import Predictor, evaluating
 from hmrnn.ops import State
@@ -65,13 +65,13 @@ def follow(
     pieces: Callable[[np.ndarray], Sequence[str]],
     state: State | None = None,
     *,
-    told: Told | None = None,
+    condition: Condition | None = None,
 ) -> Iterator[tuple[Segmentation, Read]]:
     """As :func:`hmrnn.reading.read.read`, with what the network found in each chunk (T, 1, ...) of one sequence.
 
     ``pieces`` gives the strings of its steps (T, ...).
     """
-    for made in read(model, chunks, state, told=told):
+    for made in read(model, chunks, state, condition=condition):
         shown = pieces(made.steps[:, 0].cpu().numpy())
         yield Segmentation(tuple(shown), *(array[:, 0] for array in measured(model, made))), made
 
@@ -119,7 +119,7 @@ def segment_many(
     ``prime`` are steps that are read before every sequence, and are not part of the result. ``ends`` is called with
     each sequence, the prime before it; what it gives decides where the segments of level 1 end. ``late`` is the number
     of steps (0 or 1) by which the lowest detector fires after the end of a segment; its ends are moved back by as many.
-    By :func:`hmrnn.nn.predictor.telling` a model may be told one condition for all sequences, or one each.
+    By :func:`hmrnn.nn.predictor.conditioned` a model may be given one condition for all sequences, or one each.
     """
     if not model.rnn.num_boundaries and model.config.rnn not in ("hm-lstm", "hrnn"):
         raise InputError(
@@ -141,9 +141,11 @@ def segment_many(
         steps = torch.nn.utils.rnn.pad_sequence(group)  # (T, B, ...)
         finders = [] if ends is None else [ends(each.cpu().numpy()) for each in group]
         parts = []
-        left = torch.tensor([len(sequence) for sequence in group]) if model.config.time == "left" else None
-        told = model.told.chosen(places)._replace(clock=left)
-        for start, made in zip(range(0, len(steps), chunk), read(model, steps.split(chunk), told=told)):
+        condition = model.condition
+        if model.context is not None:
+            left = torch.tensor([len(sequence) for sequence in group]) if model.config.time == "left" else None
+            condition = condition.chosen(places)._replace(clock=left)
+        for start, made in zip(range(0, len(steps), chunk), read(model, steps.split(chunk), condition=condition)):
             parts.append(measured(model, made))
             at = np.arange(start, start + len(made.steps))[:, None]
             for b, finder in enumerate(finders):

@@ -45,10 +45,10 @@ class PaddedTask(Task):
 
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         """Nats per step, by the mean number of steps of a batch, so that every sequence counts as in the measure."""
-        inputs, targets, active, told = unpack(batch, self.config.model)
-        inputs = with_own_inputs(self.model, inputs, self.own_share, None, told)
+        inputs, targets, active, condition = unpack(batch, self.config.model)
+        inputs = with_own_inputs(self.model, inputs, self.own_share, None, condition)
         # it reads the padding, too, which comes last: a GPU need not wait
-        made, out, state = network(inputs, told=told)
+        made, out, state = network(inputs, condition=condition)
         prediction = self.prediction(made)
         nats = torch.where(active, -prediction.log_prob(targets), 0.0)
         count = self.per_row * active.shape[1]

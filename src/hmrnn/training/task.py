@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hmrnn.config import Config
 from hmrnn.kind import InputSpec
-from hmrnn.nn.context import Told
+from hmrnn.nn.context import Condition
 from hmrnn.nn.output import Operation, Output
 from hmrnn.nn.predictor import Predictor, evaluating
 from hmrnn.ops import State
@@ -106,7 +106,7 @@ def hidden_before(out: Output, state: State | None) -> Tensor:
 
 @torch.no_grad()
 def with_own_inputs(
-    model: Predictor, inputs: Tensor, share: Tensor | None, state: State | None, told: Told | None = None
+    model: Predictor, inputs: Tensor, share: Tensor | None, state: State | None, condition: Condition | None = None
 ) -> Tensor:
     """``inputs`` (T, B, ...), of which a ``share`` after the first step are drawn from the predictions of the model.
 
@@ -116,7 +116,7 @@ def with_own_inputs(
     if share is None:
         return inputs
     with evaluating(model):
-        prediction, _, _ = model.predict(inputs, state, told=told)
+        prediction, _, _ = model.predict(inputs, state, condition=condition)
     drawn = prediction.draw()  # (T, B, ...)
     chosen = torch.rand(inputs.shape[:2], device=inputs.device)[1:] < share  # (T - 1, B)
     chosen = chosen.view(*chosen.shape, *[1] * (inputs.dim() - 2))

@@ -22,7 +22,7 @@ from hmrnn.kinds.text import large_files
 from hmrnn.kinds.text.large_files import segment_files
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.nn.context import Told
+from hmrnn.nn.context import Condition
 from hmrnn.reading.segment import segment_many
 
 SMALL = {"embedding_size": 3, "hidden_size": (6, 5, 4), "output_size": 5, "layer_norm": False}
@@ -212,7 +212,7 @@ def test_files_are_read_under_the_condition_of_the_model(tmp_path: Path) -> None
         told.network.rnn.b[0][-1] = (second**2 - first**2).sum() / 2
     found = []
     for which in (0, 1):
-        told.network.told = Told(torch.tensor([which]))
+        told.network.condition = Condition(torch.tensor([which]))
         (target,) = segment_files(told, [path], tmp_path / str(which), streams=3, chunk=16)
         found.append(lines(target))
     assert found[0] != found[1]

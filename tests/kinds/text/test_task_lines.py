@@ -21,8 +21,8 @@ from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.lines import split_lines
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.nn.context import Told
-from hmrnn.nn.predictor import telling
+from hmrnn.nn.context import Condition
+from hmrnn.nn.predictor import conditioned
 from hmrnn.pretrained.load import load
 from hmrnn.reading.vocabulary import Vocabulary
 
@@ -95,7 +95,7 @@ def test_a_run_is_measured_over_every_symbol_and_line_end(tmp_path: Path) -> Non
     for a, b, row in zip(lines.starts, lines.ends, lines.conditions):
         line = torch.from_numpy(lines.symbols[a:b].astype(np.int64))[:, None]
         read = torch.cat([torch.zeros(1, 1, dtype=torch.int64), line[:-1]])
-        prediction, _, _ = model.predict(read, told=Told(torch.tensor([int(row == "b")])))
+        prediction, _, _ = model.predict(read, condition=Condition(torch.tensor([int(row == "b")])))
         nats -= prediction.log_prob(line).sum().item()
         count += len(line)
     assert measured == pytest.approx(nats / count / math.log(2), rel=1e-6)
@@ -154,7 +154,7 @@ def test_a_model_of_lines_is_fine_tuned_on_lines(tmp_path: Path) -> None:
 
 def test_a_model_that_is_told_the_time_left_scores_and_embeds_lines(tmp_path: Path) -> None:
     model = trained(tmp_path / "run", config(epochs=1, time="left", classes=("a", "b")))
-    with telling(model.network, model.tell("a")):
+    with conditioned(model.network, model.as_condition("a")):
         [found] = model.score_lines(["abcabc"])
         assert model.embed("abcabc").symbols.shape[0] == 6
     assert found is not None

@@ -16,8 +16,8 @@ from hmrnn.kinds.strokes.evaluate import StrokeEvaluation, evaluate_strokes
 from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import Scale, Strokes
 from hmrnn.kinds.strokes.write import write
-from hmrnn.nn.predictor import telling
-from hmrnn.pretrained.model import Condition, Model, Progress
+from hmrnn.nn.predictor import conditioned
+from hmrnn.pretrained.model import ConditionLike, Model, Progress
 from hmrnn.reading.sample import check_room
 from hmrnn.reading.segment import segment_many
 
@@ -44,7 +44,7 @@ class StrokeModel(Model):
     def reads(self) -> Scale:
         return self.scale
 
-    def segment(self, line: np.ndarray, *, condition: Condition = None, progress: Progress = None) -> Segmentation:
+    def segment(self, line: np.ndarray, *, condition: ConditionLike = None, progress: Progress = None) -> Segmentation:
         """The segments that the detectors find in a line, at every level.
 
         A point is shown as o, the last point of a stroke as ^. A line is read in one piece: ``progress`` is not called.
@@ -52,14 +52,14 @@ class StrokeModel(Model):
         return self.segment_many([line], condition=condition)[0]
 
     def segment_many(
-        self, lines: Iterable[np.ndarray], *, batch: int = 32, condition: Condition = None
+        self, lines: Iterable[np.ndarray], *, batch: int = 32, condition: ConditionLike = None
     ) -> list[Segmentation]:
         """As :meth:`segment`, for each line by itself; ``batch`` lines of similar length are read side by side.
 
         ``condition`` may be a list with one for each line.
         """
         steps = [self._strokes(line)[0] for line in lines]
-        with telling(self.network, self.tell(condition, len(steps))):
+        with conditioned(self.network, self.as_condition(condition, len(steps))):
             lines = [self.scale.encode(line) for line in steps]
             return segment_many(self.network, lines, self.scale.pieces, batch=batch)
 
@@ -71,7 +71,7 @@ class StrokeModel(Model):
         temperature: float = 1.0,
         prime: np.ndarray | None = None,
         seed: int | None = None,
-        condition: Condition = None,
+        condition: ConditionLike = None,
     ) -> np.ndarray:
         """A line (points, 3). With ``prime`` it continues that line and holds only the new points.
 
@@ -88,7 +88,7 @@ class StrokeModel(Model):
         temperature: float = 1.0,
         prime: np.ndarray | None = None,
         seed: int | None = None,
-        condition: Condition = None,
+        condition: ConditionLike = None,
         progress: Progress = None,
     ) -> list[np.ndarray]:
         """Several lines, as :meth:`generate` gives one; ``condition`` may be a list with one for each."""
@@ -103,16 +103,16 @@ class StrokeModel(Model):
             temperature=temperature,
             prime=start,
             seed=seed,
-            told=self.tell(condition, samples, (0 if start is None else len(start) - 1) + points),
+            condition=self.as_condition(condition, samples, (0 if start is None else len(start) - 1) + points),
             progress=progress,
         )
 
     def score(
-        self, lines: np.ndarray | Strokes, *, condition: Condition = None, progress: Progress = None
+        self, lines: np.ndarray | Strokes, *, condition: ConditionLike = None, progress: Progress = None
     ) -> StrokeEvaluation:
         """Log-likelihood per sequence in nats, of a line or a set of them; boundary rates, updates, multiply-adds."""
         strokes = lines if isinstance(lines, Strokes) else self._strokes(lines)
-        with telling(self.network, self.tell(condition, len(strokes))):
+        with conditioned(self.network, self.as_condition(condition, len(strokes))):
             return evaluate_strokes(self.network, strokes, self.scale, progress=progress).checked()
 
     def figure(self, name: str, line: np.ndarray, found: Segmentation, levels: Iterable[int] = ()) -> Figure:

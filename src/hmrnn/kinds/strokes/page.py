@@ -15,7 +15,7 @@ from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import Scale
 from hmrnn.kinds.strokes.write import draw_line, scribble
-from hmrnn.nn.predictor import telling
+from hmrnn.nn.predictor import conditioned
 from hmrnn.reading.page import Action, Page, Part, Parts, Request, Seed
 from hmrnn.reading.read import read
 from hmrnn.reading.segment import follow
@@ -64,27 +64,27 @@ class StrokePage(Page):
         """What the network finds in a drawing; a symbol is a point, shown as in ``model.segment``."""
         network, scale = self.model.network, self.model.scale
         points = network.as_input(scale.encode(fit(np.asarray(wanted.steps), scale)))[:, None]  # (T, 1, 3)
-        told = self.model.tell(wanted.condition, steps=len(points))
-        for found, _ in follow(network, points.split(CHUNK), scale.pieces, told=told):
+        given = self.model.as_condition(wanted.condition, steps=len(points))
+        for found, _ in follow(network, points.split(CHUNK), scale.pieces, condition=given):
             yield Part(found)
         return {}
 
     def write(self, wanted: LineRequest) -> Parts:
         """A line that the network generates; the same as ``model.generate`` for a seed, with what its layers did."""
         network, scale = self.model.network, self.model.scale
-        told = self.model.tell(wanted.condition, steps=wanted.points)
+        given = self.model.as_condition(wanted.condition, steps=wanted.points)
         start = network.as_input(scale.encode(np.zeros((1, 3))))[:, None]  # each line begins with the step (0, 0)
-        [made] = read(network, [start], told=told)
-        drawn = draw_line(network, start, wanted.points, seed=wanted.seed, told=told, bias=wanted.bias)
+        [made] = read(network, [start], condition=given)
+        drawn = draw_line(network, start, wanted.points, seed=wanted.seed, condition=given, bias=wanted.bias)
         chunks = (
             network.as_input(np.stack(some)) for some in iter(lambda: list(itertools.islice(drawn, WRITTEN)), [])
         )  # each (n, 1, 3)
         written = []
-        after = told.after(1, network.config.time)
-        for found, each in follow(network, chunks, scale.pieces, made.state, told=after):
+        after = given.after(1, network.config.time)
+        for found, each in follow(network, chunks, scale.pieces, made.state, condition=after):
             written.append(scale.decode(each.steps[:, 0].cpu().numpy()))
             yield Part(found, more={"steps": rounded(written[-1])})
-        with telling(network, told):
+        with conditioned(network, given):
             warning = scribble(network, scale, [np.concatenate(written)])
         return {} if warning is None else {"warning": warning}
 

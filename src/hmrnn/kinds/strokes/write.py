@@ -14,7 +14,7 @@ from hmrnn.kinds.strokes.mixture import POINT_SIZE, Halting, StrokeMixture
 from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import Scale
 from hmrnn.nn import checks
-from hmrnn.nn.context import Told
+from hmrnn.nn.context import Condition
 from hmrnn.reading.read import Reader, read
 from hmrnn.reading.sample import Progress, check_room, draw, seeded
 
@@ -39,7 +39,7 @@ def write(
     temperature: float = 1.0,
     prime: np.ndarray | None = None,
     seed: int | None = None,
-    told: Told | None = None,
+    condition: Condition | None = None,
     progress: Progress = None,
 ) -> list[np.ndarray]:
     """Lines of handwriting, each (points, 3): Δx, Δy and 1 after the last point of a stroke, in the units of the data.
@@ -55,7 +55,7 @@ def write(
         temperature: below 1 safer, above 1 wilder.
         prime: (n, 3) steps of a real line to read first; the lines continue it, and do not contain it.
         seed: the same seed gives the same lines; None gives different ones each time.
-        told: the condition and the time of the lines, for a model that takes them.
+        condition: the condition and the time of the lines, for a model that takes them.
         progress: called with the points that are drawn, and ``points``.
     """
     check_room(model, samples, points, "points")
@@ -66,7 +66,7 @@ def write(
     read_first = np.zeros((1, 3)) if prime is None else prime  # a line begins with the step (0, 0)
     start = model.as_input(scale.encode(read_first))[:, None].expand(-1, samples, -1)  # (n, B, 3)
     drawn: list[np.ndarray] = []
-    for step in draw_line(model, start, points, seed=seed, told=told, bias=bias, temperature=temperature):
+    for step in draw_line(model, start, points, seed=seed, condition=condition, bias=bias, temperature=temperature):
         drawn.append(step)
         if progress is not None:
             progress(len(drawn), points)
@@ -75,14 +75,14 @@ def write(
 
 
 def draw_line(
-    model: HandwritingModel, start: Tensor, points: int, *, seed: int | None, told: Told | None, **how: float
+    model: HandwritingModel, start: Tensor, points: int, *, seed: int | None, condition: Condition | None, **how: float
 ) -> Iterator[np.ndarray]:
     """The steps (B, 3) of lines that follow ``start`` (n, B, 3), as the network reads them; at most ``points``.
 
     A line that has ended by itself has NaN.
     """
     over = np.zeros(start.shape[1], bool)
-    for step in itertools.islice(draw(Reader(model, len(over), told), start, seeded(seed), **how), points):
+    for step in itertools.islice(draw(Reader(model, len(over), condition), start, seeded(seed), **how), points):
         found = check_jump(step[:, :POINT_SIZE], how.get("temperature", 1.0)).numpy().copy()
         found[over] = np.nan
         yield found

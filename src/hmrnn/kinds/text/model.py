@@ -23,8 +23,8 @@ from hmrnn.kinds.text.reading import Reading, Unknown, read_as
 from hmrnn.kinds.text.sample import check_length, continue_all, stream
 from hmrnn.kinds.text.spaces import is_space
 from hmrnn.kinds.text.words.ends import HeadScores
-from hmrnn.nn.predictor import telling
-from hmrnn.pretrained.model import Condition, Model, Progress, one_each
+from hmrnn.nn.predictor import conditioned
+from hmrnn.pretrained.model import ConditionLike, Model, Progress, one_each
 from hmrnn.reading.embed import Embedding, embed
 from hmrnn.reading.sample import check_room
 from hmrnn.reading.segment import segment_many
@@ -82,7 +82,7 @@ class TextModel(Model):
         *,
         unknown: Unknown = "replace",
         primed: bool = True,
-        condition: Condition = None,
+        condition: ConditionLike = None,
         by: By | None = None,
         progress: Progress = None,
     ) -> Segmentation:
@@ -101,7 +101,7 @@ class TextModel(Model):
         batch: int = 32,
         unknown: Unknown = "replace",
         primed: bool = True,
-        condition: Condition = None,
+        condition: ConditionLike = None,
         by: By | None = None,
         progress: Progress = None,
     ) -> list[Segmentation]:
@@ -115,13 +115,19 @@ class TextModel(Model):
         return self._segment_all(readings, batch, primed, condition, by, progress)
 
     def _segment_all(
-        self, readings: list[Reading], batch: int, primed: bool, condition: Condition, by: By | None, progress: Progress
+        self,
+        readings: list[Reading],
+        batch: int,
+        primed: bool,
+        condition: ConditionLike,
+        by: By | None,
+        progress: Progress,
     ) -> list[Segmentation]:
         indices = [reading.indices for reading in readings]
         prime = self.prime if primed else ()
         by = by or ("detectors" if self.network.segments is None else "head")
         ends = partial(HeadScores, self.network, read=len(prime)) if by == "head" else None
-        with telling(self.network, self.tell(condition, len(readings))):
+        with conditioned(self.network, self.as_condition(condition, len(readings))):
             found = segment_many(
                 self.network,
                 indices,
@@ -146,7 +152,7 @@ class TextModel(Model):
         seed: int | None = ...,
         unknown: Unknown = ...,
         primed: bool = ...,
-        condition: Condition = ...,
+        condition: ConditionLike = ...,
         progress: Progress = ...,
     ) -> str: ...
 
@@ -162,7 +168,7 @@ class TextModel(Model):
         seed: int | None = ...,
         unknown: Unknown = ...,
         primed: bool = ...,
-        condition: Condition = ...,
+        condition: ConditionLike = ...,
         progress: Progress = ...,
     ) -> list[str]: ...
 
@@ -177,7 +183,7 @@ class TextModel(Model):
         seed: int | None = None,
         unknown: Unknown = "replace",
         primed: bool = True,
-        condition: Condition = None,
+        condition: ConditionLike = None,
         progress: Progress = None,
     ) -> str | list[str]:
         """``length`` symbols that continue ``prompt``, without the prompt; a list of texts for a list of prompts.
@@ -196,10 +202,10 @@ class TextModel(Model):
         starts = [self._primed(reading.indices, primed) for reading in readings]
         check_length(length)
         check_room(self.network, len(starts), max(map(len, starts)) + length)
-        told = self.tell(condition, len(prompt))
+        given = self.as_condition(condition, len(prompt))
         if self.config.model.time == "left":
-            told = told._replace(clock=torch.tensor([len(start) - 1 + length for start in starts]))
-        drawn = continue_all(self.network, starts, length, stop=self.end, told=told, progress=progress, **how)
+            given = given._replace(clock=torch.tensor([len(start) - 1 + length for start in starts]))
+        drawn = continue_all(self.network, starts, length, stop=self.end, condition=given, progress=progress, **how)
         return ["".join(self._pieces(iter(indices.tolist()))) for indices in drawn]
 
     def stream(
@@ -213,16 +219,16 @@ class TextModel(Model):
         seed: int | None = None,
         unknown: Unknown = "replace",
         primed: bool = True,
-        condition: Condition = None,
+        condition: ConditionLike = None,
     ) -> Iterator[str]:
         """As :meth:`generate`, symbol by symbol. Arguments are checked at the call, not at the first symbol."""
         start = self._noted(self.reading(prompt, unknown, "the prompt")).indices
         start = self._primed(start, primed)
         check_length(length)
-        told = self.tell(condition, steps=len(start) - 1 + length)
+        given = self.as_condition(condition, steps=len(start) - 1 + length)
         indices = stream(
             self.network, start, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=self.end,
-            told=told,
+            condition=given,
         )  # fmt: skip
         return self._pieces(indices)
 
@@ -243,16 +249,21 @@ class TextModel(Model):
         *,
         unknown: Unknown = "replace",
         primed: bool = True,
-        condition: Condition = None,
+        condition: ConditionLike = None,
         progress: Progress = None,
     ) -> Evaluation:
         """Bits per symbol of ``text``, each predicted from all before it, with rates, updates and multiply-adds."""
         symbols = self._primed(self._read(text, "score", unknown).indices, primed)
-        with telling(self.network, self.tell(condition, steps=len(symbols))):
+        with conditioned(self.network, self.as_condition(condition, steps=len(symbols))):
             return evaluate(self.network, symbols, prime=len(self.prime) if primed else 0, progress=progress).checked()
 
     def score_lines(
-        self, lines: Iterable[str], *, unknown: Unknown = "replace", primed: bool = True, condition: Condition = None
+        self,
+        lines: Iterable[str],
+        *,
+        unknown: Unknown = "replace",
+        primed: bool = True,
+        condition: ConditionLike = None,
     ) -> Iterator[Evaluation | None]:
         """As :meth:`score`, for each line by itself; None for a line without a symbol to predict.
 
@@ -263,7 +274,7 @@ class TextModel(Model):
         each = one_each(condition, self.config.model.condition_numbers)
         if each is not None:
             lines = list(lines)
-            self.tell(each, len(lines))  # checks them all
+            self.as_condition(each, len(lines))  # checks them all
         for number, line in enumerate(lines, start=1):
             _check_text(f"line {number}", line)
             try:
@@ -277,12 +288,12 @@ class TextModel(Model):
                 continue
             symbols = self._primed(symbols, primed)
             given = condition if each is None else each[number - 1]
-            with telling(self.network, self.tell(given, steps=len(symbols))):
+            with conditioned(self.network, self.as_condition(given, steps=len(symbols))):
                 found = evaluate(self.network, symbols, prime=prime).checked()
             yield found
 
     def embed(
-        self, text: str, *, unknown: Unknown = "replace", primed: bool = True, condition: Condition = None
+        self, text: str, *, unknown: Unknown = "replace", primed: bool = True, condition: ConditionLike = None
     ) -> Embedding:
         """Vectors of ``text``: of its symbols, of its segments at every level, and of the whole text.
 
@@ -293,7 +304,7 @@ class TextModel(Model):
         """
         reading = self._read(text, "embed", unknown)
         symbols, prime = self._primed(reading.indices, primed), len(self.prime) if primed else 0
-        with telling(self.network, self.tell(condition, steps=len(symbols))):
+        with conditioned(self.network, self.as_condition(condition, steps=len(symbols))):
             return embed(self.network, symbols, reading.counts, prime=prime, late=self.late)
 
     def figure(self, name: str, text: str, found: Segmentation, levels: Iterable[int] = ()) -> Figure:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hmrnn.config import DetectorConfig, ModelConfig, SegmentConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.words.segmental import Scores, SegmentalHead
-from hmrnn.nn.context import Told
+from hmrnn.nn.context import Condition
 from hmrnn.nn.distributions import Categorical
 from hmrnn.nn.output import Output
 from hmrnn.nn.predictor import SymbolPredictor
@@ -85,10 +85,10 @@ class LanguageModel(SymbolPredictor):
         state: State | None = None,
         lengths: Tensor | None = None,
         boundaries: Tensor | None = None,
-        told: Told | None = None,
+        condition: Condition | None = None,
     ) -> tuple[Tensor, Output, State]:
         """Logits (T, B, number of symbols) of the symbol that follows each one, the network's output and its state."""
-        prediction, out, state = self.predict(symbols, state, lengths, boundaries, told)
+        prediction, out, state = self.predict(symbols, state, lengths, boundaries, condition)
         return prediction.logits, out, state
 
     def expect(self, embedding: Tensor) -> Categorical:

@@ -120,8 +120,8 @@ class TextPage(Page):
     def _chunks(self, reading: Reading, cuts: list[int], condition: str | None) -> Iterator[Segmentation]:
         """What the network finds in the symbols that it reads, from cut to cut; a late detector is late."""
         model, prime = self.model, self.model.prime
-        told = model.tell(condition, steps=len(prime) + len(reading.indices))
-        digest = hashlib.blake2b(f"{condition} {told.clock}".encode())
+        given = model.as_condition(condition, steps=len(prime) + len(reading.indices))
+        digest = hashlib.blake2b(f"{condition} {given.clock}".encode())
         key, chunk = digest.digest(), Chunk(None, None)
         places = np.concatenate([[0], reading.counts.cumsum()])[cuts].tolist()  # of the cuts, in what is read
         for start, end in [(-len(prime), 0)] * (len(prime) > 0) + list(itertools.pairwise(places)):
@@ -130,9 +130,9 @@ class TextPage(Page):
             before, key = key, digest.digest()
             known = self.memory.get(before + key)
             if known is None:
-                now = told.after(len(prime) + start, model.config.model.time)
+                now = given.after(len(prime) + start, model.config.model.time)
                 x = model.network.as_input(here)[:, None]
-                [(found, made)] = follow(model.network, [x], model.vocabulary.pieces, chunk.state, told=now)
+                [(found, made)] = follow(model.network, [x], model.vocabulary.pieces, chunk.state, condition=now)
                 known = Chunk(found, made.state.apply(torch.clone))  # not views of something larger
                 if len(here) >= CHUNK or end == 0:
                     self.memory.put(before + key, known)
@@ -145,13 +145,13 @@ class TextPage(Page):
         model, network, prime = self.model, self.model.network, self.model.prime
         reading = model.reading(wanted.prompt, what="the prompt")
         start = network.as_input(np.concatenate([prime, reading.indices]).astype(np.int64))[:, None]
-        told = model.tell(wanted.condition, steps=len(start) - 1 + wanted.length)
+        condition = model.as_condition(wanted.condition, steps=len(start) - 1 + wanted.length)
         how = {name: getattr(wanted, name) for name in ("temperature", "top_k", "top_p")}
         state: State | None = None
 
         def chunks() -> Iterator[Tensor]:
             yield from (some for some in (start[: len(prime)], *start[len(prime) :].split(CHUNK)) if len(some))
-            reader = Reader(network, told=told.after(len(start), network.config.time), state=state)
+            reader = Reader(network, condition=condition.after(len(start), network.config.time), state=state)
             drawn = itertools.islice(draw(reader, start[:0], seeded(wanted.seed), **how), wanted.length)
             text = itertools.takewhile(lambda symbol: int(symbol) != model.end, drawn)
             while some := list(itertools.islice(text, WRITTEN)):
@@ -159,7 +159,7 @@ class TextPage(Page):
 
         def found() -> Iterator[Segmentation]:
             nonlocal state
-            for k, (part, made) in enumerate(follow(network, chunks(), model.vocabulary.pieces, told=told)):
+            for k, (part, made) in enumerate(follow(network, chunks(), model.vocabulary.pieces, condition=condition)):
                 state = made.state
                 if k or not len(prime):
                     yield part

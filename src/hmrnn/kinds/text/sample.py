@@ -12,7 +12,7 @@ import numpy as np
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn import checks
-from hmrnn.nn.context import Told
+from hmrnn.nn.context import Condition
 from hmrnn.reading.read import Reader
 from hmrnn.reading.sample import Progress, draw, seeded
 
@@ -32,7 +32,7 @@ def stream(
     *,
     seed: int | None = None,
     stop: int | None = None,
-    told: Told | None = None,
+    condition: Condition | None = None,
     **how: Any,
 ) -> Iterator[int]:
     """Symbols that continue a prompt, each as soon as it is drawn; the prompt itself is not among them.
@@ -44,7 +44,7 @@ def stream(
         length: number of symbols to draw.
         seed: the same seed gives the same symbols; None gives different ones each time.
         stop: the symbol that ends a sequence; nothing is drawn after it, and it is not among the result.
-        told: the condition and the time of the sequence, for a model that takes them.
+        condition: the condition and the time of the sequence, for a model that takes them.
         how: ``temperature`` divides the logits, 0 always takes the likeliest symbol; ``top_k`` draws from the k
             likeliest symbols only, ``top_p`` from the fewest symbols that together have this probability.
     """
@@ -53,7 +53,7 @@ def stream(
     if symbols.ndim != 1:
         raise InputError(f"prompt must be a sequence of whole numbers; got shape {symbols.shape}")
     start = model.as_input(symbols)[:, None]  # (n, 1)
-    drawn = draw(Reader(model, told=told), start, seeded(seed), **how)
+    drawn = draw(Reader(model, condition=condition), start, seeded(seed), **how)
     found = (int(symbol) for symbol in itertools.islice(drawn, length))
     return found if stop is None else itertools.takewhile(lambda symbol: symbol != stop, found)
 
@@ -65,7 +65,7 @@ def continue_all(
     *,
     seed: int | None = None,
     stop: int | None = None,
-    told: Told | None = None,
+    condition: Condition | None = None,
     progress: Progress = None,
     **how: Any,
 ) -> list[np.ndarray]:
@@ -81,7 +81,7 @@ def continue_all(
     symbols = np.zeros((int(lengths.max()) + length, len(prompts)), np.int64)  # (T, B)
     for b, prompt in enumerate(prompts):
         symbols[: len(prompt), b] = prompt
-    reader = Reader(model, len(prompts), told)
+    reader = Reader(model, len(prompts), condition)
     for t, row in enumerate(symbols):
         drawing = (lengths <= t) & (t < lengths + length)
         if t:
