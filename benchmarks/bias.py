@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.ops import LayerWeights, Options, Result, State, reference
+from hmrnn.ops import LayerWeights, Options, Result, State, Variant, reference
 from hmrnn.ops.estimators import score_function
 
 NETWORKS = 20
@@ -113,7 +113,7 @@ def gumbel_quadrature(p: Problem, options: Options, nodes: int) -> tuple[Tensor,
 
 def expected_gradient(p: Problem, estimator: str, temperature: float = 1.0, nodes: int = 5) -> Tensor:
     """The gradient of the detectors' rows that an estimator gives on average."""
-    options = Options(boundary=estimator, temperature=temperature)  # type: ignore[arg-type]
+    options = Options(Variant(boundary=estimator), temperature=temperature)  # type: ignore[arg-type]
     if estimator in ("step", "soft"):
         return p.gradient(p.run(options)[1].sum(), True)
     if estimator == "gumbel":
@@ -131,7 +131,7 @@ def spread(p: Problem, estimator: str, temperature: float = 1.0, draws: int = 12
         return 0.0
     torch.manual_seed(0)
     noise = torch.rand(len(p.x), draws, 1, dtype=torch.float64)
-    result, losses = p.run(Options(boundary=estimator, temperature=temperature), noise)  # type: ignore[arg-type]
+    result, losses = p.run(Options(Variant(boundary=estimator), temperature=temperature), noise)  # type: ignore[arg-type]
     if estimator == "reinforce":
         losses = losses + score_function(result.probabilities, result.boundaries, losses)
     each = torch.eye(draws, dtype=torch.float64)

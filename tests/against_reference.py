@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hmrnn.ops import LayerWeights, Options, Result, State, Symbols, reference
+from hmrnn.ops import LayerWeights, Options, Result, State, Symbols, Variant, reference
 from hmrnn.ops.estimators import DRAWN
 from literal import random_state, random_weights
 
@@ -41,6 +41,11 @@ class Case:
     dropout: bool = False  # gates see some units of the layer below, in each sequence others
     learn_slope: bool = False
     gain: float = 1.0  # scale of the gains of contributions: at 1 a long sequence is chaotic, and no rounding is small
+
+    @property
+    def variant(self) -> Variant:
+        given: Any = (self.boundary, self.on_copy, self.flush, self.top_down, self.copy, self.hidden)
+        return Variant(*given)
 
     def __str__(self) -> str:
         changed = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
@@ -129,14 +134,9 @@ def evaluate(engine: Engine, given: Inputs, dtype: torch.dtype, gradients: bool 
         weights,
         state,
         Options(
+            case.variant,
             slope.to(source.device),
-            case.boundary,  # type: ignore[arg-type]
-            case.on_copy,  # type: ignore[arg-type]
-            case.flush,
-            case.top_down,  # type: ignore[arg-type]
-            case.copy,
             temperature=0.7,
-            detector_hidden=case.hidden,
             zoneout=0.0 if case.zoneout == "no" else 0.25,
             straight_through=case.straight_through,
         ),

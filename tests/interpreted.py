@@ -11,11 +11,12 @@ from torch import Tensor
 from against_reference import Case, Engine, evaluate, expected, make, worst
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.cuda.layer import Spec
+from hmrnn.ops.interface import PAPER
 
 interpreted = pytest.mark.usefixtures("interpreter")
 SPEC = Spec(
-    steps=3, batch=2, sizes=(4, 4, 4), input_size=3, symbols=0, norm=False, dtype=torch.float32, boundary="step",
-    on_copy="evaluate", forced=False, straight_through=False, noise=False, zoneout=0.0, masks=False, seen=False,
+    steps=3, batch=2, sizes=(4, 4, 4), input_size=3, symbols=0, norm=False, dtype=torch.float32, variant=PAPER,
+    forced=False, straight_through=False, noise=False, zoneout=0.0, masks=False, seen=False,
     lengths=False, training=True, input_gradient=False, precision="", device=torch.device("cuda", 0),
 )  # fmt: skip
 TOLERANCE = 2e-5  # float32 against float64, ‖difference‖ / ‖expected‖

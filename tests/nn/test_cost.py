@@ -14,7 +14,6 @@ from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.output import Operation, possible
-from hmrnn.ops import states
 from pairs import grid
 
 
@@ -144,7 +143,7 @@ def test_modules_of_a_clockwork_rnn_multiply_at_their_periods(strokes: bool) -> 
     _, second, _ = model(x[3:], early)
     parts = torch.cat([multiply_adds(model, first), multiply_adds(model, second, early)])
     assert parts[:, 0].tolist() == expected
-    begun = states.keep(early, [True, False])  # the second sequence starts again, so the clocks differ
+    begun = early.keep([True, False])  # the second sequence starts again, so the clocks differ
     _, out, _ = model(x[3:], begun)
     assert multiply_adds(model, out, begun).T.tolist() == [expected[3:], expected[:6]]
 

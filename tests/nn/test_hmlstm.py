@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from hmrnn import HMLSTM, InputError, Operation, Output, State
 from hmrnn.nn import checks
-from hmrnn.nn.output import operations
+from hmrnn.nn.hmlstm import operations
 
 T, B, INPUT, SIZES = 9, 4, 5, (6, 4, 3)
 LENGTHS = [4, 9, 1, 6]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import tiny
-from hmrnn.ops import Options
+from hmrnn.ops import Options, Variant
 from hmrnn.ops.estimators import relaxed_gradient, score_function
 
 bias = tiny.script(tiny.ROOT / "benchmarks" / "bias.py")
@@ -17,7 +17,7 @@ bias = tiny.script(tiny.ROOT / "benchmarks" / "bias.py")
 @pytest.mark.parametrize("by_baseline", [False, True])
 def test_reinforce_has_the_true_gradient_in_expectation(T: int, layers: int, on_copy: str, by_baseline: bool) -> None:
     p = bias.Problem.make(1, T, layers)
-    result, losses, weight = bias.drawn(p, Options(boundary="reinforce", on_copy=on_copy))  # type: ignore[arg-type]
+    result, losses, weight = bias.drawn(p, Options(Variant("reinforce", on_copy)))  # type: ignore[arg-type]
     truth = p.gradient((weight * losses.sum(0)).sum())
     if on_copy == "evaluate":
         assert torch.allclose(truth, bias.true_gradient(p), rtol=0, atol=1e-12)
@@ -44,7 +44,7 @@ def test_reinforce_has_the_true_gradient_in_expectation(T: int, layers: int, on_
 
 def test_a_discount_biases_and_the_entropy_bonus_is_the_entropy() -> None:
     p = bias.Problem.make(2, T=4, layers=2)
-    result, losses, weight = bias.drawn(p, Options(boundary="reinforce"))
+    result, losses, weight = bias.drawn(p, Options(Variant("reinforce")))
     given = result.probabilities, result.boundaries, losses
     truth = bias.true_gradient(p)
     got = p.gradient((weight.detach() * (losses + score_function(*given, discount=0.5)).sum(0)).sum())

@@ -130,7 +130,7 @@ def test_outputs_and_gradients_are_those_of_the_reference(case: Case, precision:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"], indirect=True)
 @pytest.mark.parametrize("case", OF_THE_CELL, ids=str)
 def test_options_of_the_cell(case: Case, precision: str) -> None:
-    assert choose_engine("auto", torch.device("cuda"), Options(flush=case.flush), kind(precision)) == "cuda"
+    assert choose_engine("auto", torch.device("cuda"), Options(case.variant), kind(precision)) == "cuda"
     compare(case, precision)
 
 

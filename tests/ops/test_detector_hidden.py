@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hmrnn import HMLSTM, HMLSTMCell, InputError
-from hmrnn.ops import Options, choose_engine
+from hmrnn.ops import Options, Variant, choose_engine
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.training.terms.steering import bound_feedback
 from hmrnn.training.terms.weights import decay
@@ -22,7 +22,7 @@ def network(**more: object) -> HMLSTM:
 
 def test_every_engine_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "why_not", lambda device, dtype: None if device.type == "cuda" else "it is a CPU")
-    options = Options(detector_hidden=7)
+    options = Options(Variant(detector_hidden=7))
     assert choose_engine("auto", torch.device("cpu"), options) == "native"
     assert choose_engine("auto", torch.device("cuda"), options) == "cuda"
 

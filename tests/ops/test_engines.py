@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hmrnn import HMLSTM, InputError, ops
-from hmrnn.ops import Options, choose_engine, describe_auto, reference
+from hmrnn.ops import Options, Variant, choose_engine, describe_auto, reference
 from hmrnn.ops.cuda import choice
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.native import library
@@ -33,7 +33,7 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_auto_takes_the_fastest_that_can_run(h200: pytest.MonkeyPatch) -> None:
-    soft = Options(boundary="soft")
+    soft = Options(Variant("soft"))
     assert choose_engine("auto", GPU, Options()) == "cuda"
     assert choose_engine("auto", GPU, soft, torch.bfloat16) == "cuda"
     assert choose_engine("auto", GPU, Options(), torch.float64) == "reference"
@@ -53,7 +53,7 @@ def test_on_a_gpu_auto_leaves_out_rows_that_copy_where_that_was_measured_to_be_f
     sizes = (1024, 1024, 1024)
 
     def chosen(batch: int, rates: tuple[float, ...], **options: Any) -> str:
-        return choose_engine("auto", GPU, Options(rates=rates, **options), torch.bfloat16, batch, sizes)
+        return choose_engine("auto", GPU, Options(Variant(**options), rates=rates), torch.bfloat16, batch, sizes)
 
     assert choice.moving((0.2, 0.05), flush=False) == pytest.approx((0.2, 0.05))
     assert choice.moving((0.2, 0.05), flush=True) == pytest.approx((0.24, 0.05))
@@ -70,7 +70,7 @@ def test_what_auto_chooses_is_shown(h200: pytest.MonkeyPatch) -> None:
     weights = HMLSTM(4, (16, 8, 8), 3).layers()
     assert describe_auto(GPU, Options(), weights) == "cuda"
     assert describe_auto(GPU, Options(rates=(0.5, 0.4)), weights) == "cuda"
-    assert describe_auto(GPU, Options(rates=(0.2, 0.05), copy=False), weights) == "cuda"
+    assert describe_auto(GPU, Options(Variant(copy=False), rates=(0.2, 0.05)), weights) == "cuda"
     assert "cuda-rows" in describe_auto(GPU, Options(rates=(0.2, 0.05)), weights)
     assert describe_auto(CPU, Options(rates=(0.2, 0.05)), weights).startswith("native")
 
@@ -108,7 +108,7 @@ def test_under_autocast_its_type_counts(h200: pytest.MonkeyPatch) -> None:
 def refused(device: torch.device, dtype: torch.dtype, engine: str = "cuda", boundary: str = "step") -> bool:
     """Whether an engine that is asked for cannot run; the error names it."""
     try:
-        choose_engine(engine, device, Options(boundary=boundary), dtype)  # type: ignore[arg-type]
+        choose_engine(engine, device, Options(Variant(boundary)), dtype)  # type: ignore[arg-type]
     except InputError as error:
         return engine in str(error)
     return False

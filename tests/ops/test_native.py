@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from against_reference import Case, Values, evaluate, expected, make, worst
 from hmrnn import HMLSTM, InputError, State
-from hmrnn.ops import LayerWeights, Options, Result, Symbols, hmlstm, reference
+from hmrnn.ops import LayerWeights, Options, Result, Symbols, Variant, hmlstm, reference
 from hmrnn.ops.estimators import BOUNDARIES, ON_COPY
 from hmrnn.ops.interface import TOP_DOWN
 from hmrnn.ops.native import engine as native
@@ -170,7 +170,7 @@ class Problem:
     def __init__(self, T: int = 6, B: int = 5, sizes: tuple[int, ...] = (6, 5, 7), norm: bool = False) -> None:
         self.x = torch.randn(T, B, 4, dtype=torch.float64)
         self.weights, self.state = random_weights(4, sizes, norm), random_state(sizes, B)
-        self.options = Options(1.3)
+        self.options = Options(slope=1.3)
         self.boundaries: Tensor | None = None
 
     @property
@@ -219,7 +219,7 @@ def test_gradients_of_some_inputs_alone(norm: bool, forced: str) -> None:
     p, slope = Problem(norm=norm), torch.tensor(1.3, dtype=torch.float64)
     if forced != "no":
         p.boundaries = (torch.rand(6, 5, 2) < 0.4).double()
-    p.options = Options(slope, straight_through=forced == "straight through")
+    p.options = Options(slope=slope, straight_through=forced == "straight through")
     for some in ([p.x], [p.state.c[1]], [p.weights[1].W], [p.weights[0].U, p.weights[2].b], [slope], [p.state.z]):
         for a in some:
             a.requires_grad_()
@@ -473,7 +473,7 @@ def forward(given: Any) -> list[Tensor]:
     """Outputs and the gradients of the weights; unlike ``evaluate`` it draws nothing."""
     weights = [LayerWeights(*(None if a is None else a.clone().requires_grad_() for a in w)) for w in given.weights]
     inputs = given.source if given.indices is None else Symbols(given.indices, given.source)
-    options = Options(1.7, "step", given.case.on_copy, given.case.flush, given.case.top_down, zoneout=0.25)
+    options = Options(given.case.variant, 1.7, zoneout=0.25)
     result = native.hmlstm(
         inputs, weights, given.state, options, lengths=given.lengths, boundaries=given.forced, seen=given.seen
     )
@@ -554,7 +554,7 @@ def test_chunks_and_steps_are_the_whole_pass(case: Case) -> None:
 def forward_of(given: Any, start: int, end: int, state: State) -> Result:
     case, here = given.case, slice(start, end)
     inputs = given.source[here] if given.indices is None else Symbols(given.indices[here], given.source)
-    options = Options(1.7, "step", case.on_copy, case.flush, case.top_down)
+    options = Options(case.variant, 1.7)
     with torch.no_grad():
         forced = None if given.forced is None else given.forced[here]
         return native.hmlstm(inputs, given.weights, state, options, boundaries=forced)
@@ -651,7 +651,7 @@ WRONG: dict[str, Callable[[Problem], dict[str, Any]]] = {
     "symbols": lambda p: {"x": Symbols(torch.full((6, 5), 9), torch.zeros(9, 4).double())},
     "symbols below 0": lambda p: {"x": Symbols(torch.full((6, 5), -1), torch.zeros(9, 4).double())},
     "embedding": lambda p: {"x": Symbols(torch.zeros(6, 5).long(), torch.zeros(9, 3).double())},
-    "soft": lambda p: {"options": Options(boundary="soft")},
+    "soft": lambda p: {"options": Options(Variant("soft"))},
 }
 
 

@@ -9,7 +9,7 @@ import torch
 
 from against_reference import Case, evaluate, expected, make, worst
 from hmrnn import HMLSTM, HMLSTMCell, InputError
-from hmrnn.ops import Options, reference
+from hmrnn.ops import Options, Variant, reference
 from hmrnn.ops.interface import TOP_DOWN
 
 CELLS = [
@@ -21,7 +21,7 @@ cells = pytest.mark.parametrize("cell", CELLS, ids=lambda cell: "-".join(map(str
 
 @pytest.mark.parametrize("cell", [{"flush": True}, {"flush": False, "copy": False}], ids=str)
 def test_pending_is_the_rule_of_the_paper_where_a_layer_moves_after_its_boundary(cell: dict[str, bool]) -> None:
-    assert Options(top_down="pending", **cell).gate == "boundary"
+    assert Variant(top_down="pending", **cell).gate == "boundary"
     given = make(Case(T=9, **cell), torch.float64)
     assert worst(evaluate(reference.hmlstm, given, torch.float64), expected(given))[0] == 0
     rnn = HMLSTM(3, 4, 3, top_down="pending", **cell)
@@ -32,7 +32,7 @@ def test_pending_is_the_rule_of_the_paper_where_a_layer_moves_after_its_boundary
 def test_a_state_without_pending_gates_starts_from_z() -> None:
     given = make(Case(T=3, flush=False, top_down="pending"), torch.float64)
     start = given.state._replace(pending=None)
-    options = Options(given.slope, flush=False, top_down="pending")
+    options = Options(given.case.variant, given.slope)
     a, b = (
         reference.hmlstm(given.source, given.weights, state, options).hidden[0]
         for state in (start, start._replace(pending=start.z))
@@ -56,7 +56,7 @@ def test_a_cell_is_a_layer_of_a_network(cell: dict[str, object]) -> None:
         above = upper(below[0], above, z_below=below[2])
         torch.testing.assert_close(below[0], out.hidden[0][t])
         torch.testing.assert_close(above[1] * 0 + above[0], out.hidden[1][t])
-    assert len(below) == (4 if Options(**cell).gate == "pending" else 3)  # type: ignore[arg-type]
+    assert len(below) == (4 if Variant(**cell).gate == "pending" else 3)  # type: ignore[arg-type]
     assert len(above) == 3
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hmrnn import Operation
-from hmrnn.nn.output import operations
-from hmrnn.ops import Options, Result, Symbols, hmlstm
+from hmrnn.nn.hmlstm import operations
+from hmrnn.ops import Options, Result, Symbols, Variant, hmlstm
 from literal import random_state, random_weights
 
 INPUT = 3
@@ -37,7 +37,7 @@ def everything(r: Result) -> list[Tensor]:
 @given(SEEDS, STACKS, st.booleans(), ON_COPY)
 def test_copy_leaves_h_and_c_bit_identical(seed: int, sizes: tuple[int, ...], norm: bool, on_copy: str) -> None:
     p, copies = Problem(seed, sizes, norm), 0
-    options, state = Options(1.3, "step", on_copy), p.state
+    options, state = Options(Variant("step", on_copy), 1.3), p.state
     for x, forced in zip(p.x, p.forced):
         result = hmlstm(x[None], p.weights, state, options, boundaries=forced[None])
         done = operations(result.boundaries, state.z)[0]
@@ -57,7 +57,7 @@ def test_copy_leaves_h_and_c_bit_identical(seed: int, sizes: tuple[int, ...], no
 def test_what_the_padding_holds_has_no_influence(kind: str, junk: float, boundary: str) -> None:
     lengths, sizes = torch.tensor([6, 1, 4]), (4, 3, 2)
     padding = torch.arange(6)[:, None] >= lengths
-    p, options = Problem(0, sizes, True), Options(1.3, boundary)
+    p, options = Problem(0, sizes, True), Options(Variant(boundary), 1.3)
     table, indices = torch.randn(5, INPUT, dtype=torch.float64), torch.randint(5, (6, 3))
     leaves = [a.requires_grad_() for w in p.weights for a in w if a is not None]
     leaves += [a.requires_grad_() for a in (p.x, p.forced, table, p.state.z, *p.state.h, *p.state.c)]
@@ -88,7 +88,7 @@ def test_held_boundaries_begin_on_a_boundary_below(
     """
     p = Problem(seed, sizes, norm, T=12)
     held, free = (
-        hmlstm(p.x, p.weights, p.state, Options(1.3, boundary, on_copy), noise=p.noise)
+        hmlstm(p.x, p.weights, p.state, Options(Variant(boundary, on_copy), 1.3), noise=p.noise)
         for on_copy in ("hold", "evaluate")
     )
     z = torch.cat([p.state.z[None], held.boundaries])  # (T+1, B, L-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,8 @@ from torch import Tensor
 import literal
 from against_reference import Case, evaluate, expected, make, worst
 from hmrnn import InputError
-from hmrnn.nn.output import Operation, operations
+from hmrnn.nn.hmlstm import operations
+from hmrnn.nn.output import Operation
 from hmrnn.ops import ENGINES, LayerWeights, Options, Result, State, choose_engine, reference
 from hmrnn.ops.estimators import DRAWN
 from hmrnn.ops.interface import TOP_DOWN
@@ -95,22 +97,22 @@ def polynomial(
     lengths: None, boundaries: Tensor | None, noise: Tensor | None,
 ) -> Result:  # fmt: skip
     """The three outcomes side by side, weighed by how far each condition holds."""
-    h, c, z = list(state.h), list(state.c), list(state.z.split(1, 1))
+    cell, h, c, z = options.variant, list(state.h), list(state.c), list(state.z.split(1, 1))
     gates = list((state.z if state.pending is None else state.pending).split(1, 1))
     one, found, top = torch.ones_like(x[0, :, :1]), [], len(weights) - 1
     for t, below in enumerate(x):
         old, zb, step = list(h), one, []
         for l, w in enumerate(weights):
-            zp, fed = z[l] if l < top else 0 * one, zb if options.copy else one
+            zp, fed = z[l] if l < top else 0 * one, zb if cell.copy else one
             read = [old[l], fed * below]
             s = normed(old[l] @ w.U.T, w.gain_U) + fed * normed(below @ w.W.T, w.gain_W) + w.b
             if w.V is not None:
-                pending = zp if options.flush else gates[l]
-                gate = {"boundary": zp, "always": one, "pending": pending}[options.top_down]
+                pending = zp if cell.flush else gates[l]
+                gate = {"boundary": zp, "always": one, "pending": pending}[cell.top_down]
                 s = s + gate * normed(old[l + 1] @ w.V.T, w.gain_V)
                 read.insert(1, gate * old[l + 1])
             f, i, o, g = s[:, : 4 * h[l].shape[1]].chunk(4, 1)
-            erased, new = zp if options.flush else 0 * one, i.sigmoid() * g.tanh()
+            erased, new = zp if cell.flush else 0 * one, i.sigmoid() * g.tanh()
             share = torch.stack([(1 - erased) * (1 - fed), (1 - erased) * fed, erased])  # COPY, UPDATE, FLUSH
             c[l] = (share * torch.stack([c[l], f.sigmoid() * c[l] + new, new])).sum(0)
             squashed = o.sigmoid() * (c[l] if w.gain_c is None else normed(c[l], w.gain_c, w.bias_c)).tanh()
@@ -121,15 +123,15 @@ def polynomial(
                     units = torch.cat(read, 1) @ w.D1.T + w.d1
                     said = (units * (1 + (units / 2**0.5).erf()) / 2) @ w.D2.T + w.d2
                 p = ((options.slope * said + 1) / 2).clamp(0, 1)
-                u = noise[t, :, l, None] if options.boundary in DRAWN else one / 2
-                free = p if options.boundary == "soft" else straight(p, (p > u).double())
-                if options.boundary == "gumbel":  # the odds of z̃ over those of the noise, to the power 1/temperature
+                u = noise[t, :, l, None] if cell.boundary in DRAWN else one / 2
+                free = p if cell.boundary == "soft" else straight(p, (p > u).double())
+                if cell.boundary == "gumbel":  # the odds of z̃ over those of the noise, to the power 1/temperature
                     q = p.clamp(0.01, 0.99)
                     odds = (q * (1 - u) / (u * (1 - q))) ** (1 / options.temperature)
                     free = straight(odds / (1 + odds), free)
-                elif options.boundary == "reinforce":
+                elif cell.boundary == "reinforce":
                     free = free.detach()
-                free = (1 - share[0]) * free if options.on_copy == "hold" else free
+                free = (1 - share[0]) * free if cell.on_copy == "hold" else free
                 if boundaries is not None:
                     forced = boundaries[t, :, l, None]
                     taken = straight(free, forced.nan_to_num()) if options.straight_through else forced
@@ -188,7 +190,7 @@ def test_soft_boundaries_pass_a_finite_difference_check(options: dict[str, Any])
     case = Case((3, 2, 3), 3, 1, boundary="soft", detector=0.2, **options)
     given = make(case, torch.float64)
     leaves = [a.requires_grad_() for w in given.weights for a in w if a is not None] + [given.source.requires_grad_()]
-    cell = Options(given.slope, "soft", case.on_copy, case.flush, case.top_down, detector_hidden=case.hidden)  # type: ignore[arg-type]
+    cell = Options(dataclasses.replace(case.variant, boundary="soft"), given.slope)
 
     def run(*_: Tensor) -> tuple[Tensor, ...]:
         result = reference.hmlstm(given.source, given.weights, given.state, cell)

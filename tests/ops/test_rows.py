@@ -13,7 +13,7 @@ import torch
 from against_reference import Case, evaluate, expected, make, worst
 from hmrnn import InputError
 from hmrnn.nn.hmlstm import HMLSTM
-from hmrnn.ops import Options, choose_engine
+from hmrnn.ops import Options, Variant, choose_engine
 from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.ops.cuda import captures, choice, room, rows
 from hmrnn.ops.cuda import engine as cuda
@@ -118,7 +118,7 @@ def test_at_word_rates_it_takes_less_memory_than_the_dense_engine() -> None:
     T, B, H, half = 100, 512, 1024, torch.bfloat16
     spec = dataclasses.replace(
         SPEC, steps=T, batch=B, sizes=(H, H, H), input_size=128, dtype=half, forced=True, straight_through=True,
-        flush=False, device=torch.device("cpu"),
+        variant=Variant(flush=False), device=torch.device("cpu"),
     )  # fmt: skip
     moving = choice.moving((0.19, 0.045), flush=False)
     found = [
@@ -139,7 +139,7 @@ def test_one_layer_is_run_densely() -> None:
 def test_what_cannot_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(**options: object) -> bool:
         try:
-            return choose_engine("cuda-rows", torch.device("cpu"), Options(**options)) != "cuda-rows"  # type: ignore[arg-type]
+            return choose_engine("cuda-rows", torch.device("cpu"), Options(Variant(**options))) != "cuda-rows"  # type: ignore[arg-type]
         except InputError:
             return True
 

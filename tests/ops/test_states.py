@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from hmrnn.ops import State, states
+from hmrnn.ops import State
 
 
 def made(batch: int = 3) -> State:
@@ -19,8 +19,8 @@ def test_sequences_that_are_not_kept_begin_at_zero() -> None:
     state = made()
     state.c[1][1] = math.nan
     state = State(tuple(h.bfloat16() for h in state.h), state.c, state.z)
-    kept = states.named(states.keep(state, [True, False, True]))
-    for name, before in states.named(state).items():
+    kept = state.keep([True, False, True]).named()
+    for name, before in state.named().items():
         assert kept[name].dtype == before.dtype
         assert kept[name][1].abs().sum() == 0
         assert torch.equal(kept[name][[0, 2]], before[[0, 2]])
@@ -28,4 +28,4 @@ def test_sequences_that_are_not_kept_begin_at_zero() -> None:
 
 def test_a_network_without_detectors() -> None:
     state = made()._replace(z=torch.zeros(3, 0))
-    assert states.keep(state, [True, False, True]).z.shape == (3, 0)
+    assert state.keep([True, False, True]).z.shape == (3, 0)

@@ -161,7 +161,7 @@ def _of_both(name: str) -> property:
 
 
 for _name in (
-    "input_size", "num_layers", "num_boundaries", "hidden_sizes", "layer_norm", "options", "on_copy",
+    "input_size", "num_layers", "num_boundaries", "hidden_sizes", "layer_norm", "variant", "on_copy",
     "batch_first", "boundary", "a", "weight_drop", "dropout", "zoneout", "engine", "rates", "check_values", "slope",
     "temperature", "settable", "default_gain",
 ):  # fmt: skip

@@ -14,7 +14,7 @@ from hmrnn.errors import InputError
 from hmrnn.nn import checks
 from hmrnn.nn.checks import Natural, Positive, Recurrent, positive
 from hmrnn.nn.weights import gate_blocks, new_weights, reset
-from hmrnn.ops import LayerWeights, Options
+from hmrnn.ops import LayerWeights, Options, Variant
 from hmrnn.ops.estimators import DRAWN, Boundary, OnCopy
 from hmrnn.ops.interface import TopDown
 from hmrnn.ops.reference import layer_step, next_gate
@@ -41,9 +41,14 @@ class Cell(Recurrent):
 
     def __post_init__(self, *made: Any) -> None:
         super().__post_init__(*made)
-        self._options = [name for name in Options.__dataclass_fields__ if name in self.__dataclass_fields__]
+        self.variant = Variant(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Variant) if f.init})
         self.register_buffer("a", torch.tensor(1.0, **self._made))
         self.register_buffer("tau", torch.tensor(1.0, **self._made) if self.boundary == "gumbel" else None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in Variant.__dataclass_fields__ and "variant" in self.__dict__:
+            self.variant = dataclasses.replace(self.variant, **{name: value})
 
     @property
     def slope(self) -> float:
@@ -90,8 +95,7 @@ class Cell(Recurrent):
 
     def options(self, **more: Any) -> Options:
         """How the recurrence behaves now."""
-        given: dict[str, Any] = {name: getattr(self, name) for name in self._options}
-        return Options(slope=self.a, temperature=1.0 if self.tau is None else self.tau, **given, **more)
+        return Options(self.variant, self.a, 1.0 if self.tau is None else self.tau, **more)
 
 
 def _positive(name: str, value: float) -> float:
@@ -146,7 +150,7 @@ class HMLSTMCell(Cell):
 
     @property
     def _pends(self) -> bool:
-        return self.above_size is not None and self.options().gate == "pending"
+        return self.above_size is not None and self.variant.gate == "pending"
 
     def forward(
         self,

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from hmrnn.errors import InputError
-from hmrnn.ops import State
-from hmrnn.ops.interface import autocast_dtype, within
+from hmrnn.ops import State, autocast_dtype
+from hmrnn.ops.interface import within
 
 LARGEST, LARGEST_NORMALISED = 1e31, 1e15
 """Largest absolute values that float32 can multiply by a row of weights, and with layer norm also square."""

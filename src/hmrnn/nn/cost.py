@@ -92,7 +92,7 @@ def _inputs(rnn: Any, out: Output, moved: Tensor, before: State | None) -> tuple
         return fed, torch.ones_like(z), torch.ones_like(z)
     start = torch.zeros_like(z[0]) if before is None else before.z > 0.5
     earlier = torch.cat([start[None], z[:-1]])
-    if rnn.options().gate != "pending":
+    if rnn.variant.gate != "pending":
         return fed, earlier, earlier
     opens = earlier.clone()
     if before is not None and before.pending is not None:

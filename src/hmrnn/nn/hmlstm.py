@@ -20,10 +20,10 @@ from hmrnn.nn.cell import Cell
 from hmrnn.nn.checks import Positive, Share, layer_sizes, one_of
 from hmrnn.nn.cost import of_hmlstm
 from hmrnn.nn.dropout import drop_weights, factors
-from hmrnn.nn.output import BatchFirst, Output, operations, pack_like, unpack
-from hmrnn.ops import LayerWeights, Options, State, Step, Symbols, states
+from hmrnn.nn.output import BatchFirst, Operation, Output, pack_like, unpack
+from hmrnn.ops import LayerWeights, Options, State, Step, Symbols
 from hmrnn.ops.estimators import DRAWN
-from hmrnn.ops.interface import within
+from hmrnn.ops.interface import PAPER, Variant, within
 from hmrnn.ops.native import stream
 
 
@@ -192,7 +192,7 @@ class HMLSTM(Cell):
         rates = tuple(self.rates)
         if rates and len(rates) != self.num_boundaries:
             raise InputError(f"rates must hold one number per detector, {self.num_boundaries} in all; got {rates}")
-        return super().options(rates=rates, **more)
+        return super().options(rates=rates, zoneout=self.zoneout, **more)
 
     def engine_for(self, device: torch.device, batch: int) -> str:
         """The engine that trains on ``device`` with so many sequences; InputError if the chosen one cannot."""
@@ -210,7 +210,7 @@ class HMLSTM(Cell):
         b = self.parameter
         h, c = (tuple(b.new_zeros(batch_size, size) for size in self.hidden_sizes) for _ in range(2))
         z = b.new_zeros(batch_size, self.num_boundaries)
-        return State(h, c, z, z.clone() if self.options().gate == "pending" else None)
+        return State(h, c, z, z.clone() if self.variant.gate == "pending" else None)
 
     def forward(
         self,
@@ -240,7 +240,7 @@ class HMLSTM(Cell):
             engine=self.engine,
         )
         active = None if lengths is None else within(lengths, T)
-        done = operations(result.boundaries, state.z, active, options)
+        done = operations(result.boundaries, state.z, active, self.variant)
         out = Output(result.hidden, result.boundaries, result.probabilities, done)
         if self.batch_first:
             out = BatchFirst(
@@ -250,7 +250,8 @@ class HMLSTM(Cell):
         if packed is not None:
             hidden = cast(tuple[Tensor, ...], out.hidden)
             out.hidden = tuple(pack_like(h, packed, self.batch_first) for h in hidden)
-        return out, states.in_dtype(self.a.dtype, result.state)
+        new, dtype = result.state, self.a.dtype  # under autocast the cuda engine returns h in a lower precision
+        return out, new if new.z.dtype == new.h[0].dtype == dtype else new.to(dtype)
 
     def _one(
         self,
@@ -283,9 +284,9 @@ class HMLSTM(Cell):
         ``x`` is (B, input_size); ``boundaries`` (B, L-1) are forced as in ``forward``. Returns the new state, which
         rows of which layers changed, and z̃. Always computes as in ``eval()``: no dropout, no draws.
         """
-        settings = [*(getattr(self, name) for name in self._options), self.engine]
+        settings = (self.variant, self.zoneout, self.engine)
         tensors = self._tensors()
-        if state is not None and not self.check_values:
+        if state is not None and not self.check_values and ops.why_plain_torch() is None:
             found = stream.go_on(x, state, boundaries, tensors, settings)
             if found is not None:
                 return found
@@ -345,3 +346,19 @@ HMLSTM.__new__.__wrapped__ = HMLSTM.__init__  # type: ignore[attr-defined]  # fo
 def hmlstms(model: nn.Module) -> list[HMLSTM]:
     """Every HM-LSTM in ``model``; of a bidirectional network, both."""
     return [module for module in model.modules() if isinstance(module, HMLSTM)]
+
+
+def operations(boundaries: Tensor, before: Tensor, active: Tensor | None = None, variant: Variant = PAPER) -> Tensor:
+    """(T, B, L): the operation of every layer, from boundaries (T, B, L-1) and those before the first step (B, L-1).
+
+    "soft" boundaries count as 1 above one half. Where ``active`` (T, B) is False the operation is COPY, whatever the
+    cell can do.
+    """
+    z = boundaries > 0.5
+    before = torch.cat([before[None] > 0.5, z[:-1]])  # (T, B, L-1): z of the same layer, one step ago
+    shape = (*z.shape[:-1], 1)
+    never, always = z.new_zeros(shape), z.new_ones(shape)
+    flushed = torch.cat([before if variant.flush else torch.zeros_like(before), never], dim=-1)
+    fed = torch.cat([always, z if variant.copy else torch.ones_like(z)], dim=-1)
+    result = torch.where(flushed, Operation.FLUSH, torch.where(fed, Operation.UPDATE, Operation.COPY))
+    return result if active is None else torch.where(active[..., None], result, Operation.COPY)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from hmrnn.errors import InputError
-from hmrnn.ops.interface import Options, shapes
+from hmrnn.ops.interface import shapes
 
 
 class Operation(enum.IntEnum):
@@ -73,30 +73,11 @@ for kind in (Output, BatchFirst):
     torch.export.register_dataclass(kind)  # so that it may be what an exported module returns
 
 
-PAPER = Options()
-"""The options of the paper's cell."""
-
-
-def operations(boundaries: Tensor, before: Tensor, active: Tensor | None = None, options: Options = PAPER) -> Tensor:
-    """(T, B, L): the operation of every layer, from boundaries (T, B, L-1) and those before the first step (B, L-1).
-
-    "soft" boundaries count as 1 above one half. Where ``active`` (T, B) is False the operation is COPY, whatever
-    ``options`` allow.
-    """
-    z = boundaries > 0.5
-    before = torch.cat([before[None] > 0.5, z[:-1]])  # (T, B, L-1): z of the same layer, one step ago
-    shape = (*z.shape[:-1], 1)
-    never, always = z.new_zeros(shape), z.new_ones(shape)
-    flushed = torch.cat([before if options.flush else torch.zeros_like(before), never], dim=-1)
-    fed = torch.cat([always, z if options.copy else torch.ones_like(z)], dim=-1)
-    result = torch.where(flushed, Operation.FLUSH, torch.where(fed, Operation.UPDATE, Operation.COPY))
-    return result if active is None else torch.where(active[..., None], result, Operation.COPY)
-
-
 def possible(rnn: Any) -> tuple[Operation, ...]:
     """The operations that the layers of a network can do, padding aside; a network without detectors only updates."""
-    options = rnn.options() if rnn.num_boundaries else Options(flush=False, copy=False)
-    can = {Operation.COPY: options.copy, Operation.FLUSH: options.flush}
+    if not rnn.num_boundaries:
+        return (Operation.UPDATE,)
+    can = {Operation.COPY: rnn.variant.copy, Operation.FLUSH: rnn.variant.flush}
     return tuple(operation for operation in Operation if can.get(operation, True))
 
 

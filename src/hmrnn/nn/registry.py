@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.nn.bidirectional import Bidirectional
 from hmrnn.nn.checks import layer_sizes
 from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.ops import Variant
 
 RNN: TypeAlias = HMLSTM | Baseline
 BASELINES: dict[str, tuple[Callable[..., Baseline], tuple[str, ...]]] = {
@@ -41,15 +43,19 @@ def make_rnn(
     detectors = detectors or DetectorConfig()
     if config.rnn in ("hm-lstm", "hrnn"):
         rnn = HMLSTM(
-            input_size, sizes, count, layer_norm=config.layer_norm, boundary=detectors.estimator,
-            on_copy=detectors.on_copy, flush=config.flush, top_down=config.top_down, copy=config.copy,
-            detector_hidden=detectors.hidden, engine=engine,
+            input_size, sizes, count, layer_norm=config.layer_norm, engine=engine, **_variant(config, detectors)
         )  # fmt: skip
         rnn.settable = config.rnn == "hm-lstm"
         return rnn
     kind, settings = BASELINES[config.rnn]
     given = {name: getattr(config, name.removeprefix("num_")) for name in settings}
     return kind(input_size, sizes, count, engine=engine, **given)
+
+
+def _variant(config: ModelConfig, detectors: DetectorConfig) -> dict[str, Any]:
+    """The arguments of an HM-LSTM that say which cell it is: settings of its model and of its detectors."""
+    settings = {**vars(config), **vars(detectors), "boundary": detectors.estimator, "detector_hidden": detectors.hidden}
+    return {field.name: settings[field.name] for field in dataclasses.fields(Variant) if field.init}
 
 
 def make_encoder(

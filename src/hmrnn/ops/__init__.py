@@ -11,7 +11,7 @@ from torch import Tensor
 from hmrnn.errors import InputError
 from hmrnn.ops import reference
 from hmrnn.ops.cuda import engine as cuda
-from hmrnn.ops.interface import LayerWeights, Options, Result, State, Step, Symbols, autocast_dtype, why_plain_torch
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Step, Symbols, Variant
 from hmrnn.ops.native import engine as native
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "State",
     "Step",
     "Symbols",
+    "Variant",
     "choose_engine",
     "describe_auto",
     "hmlstm",
@@ -49,15 +50,14 @@ def choose_engine(
     """
     if engine not in ENGINES:
         raise InputError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
-    reasons = _why_not(device, options, dtype)
     if engine != "auto":
-        if (reason := reasons[engine]) is not None:
+        if (reason := _why_not(engine, device, options, dtype)) is not None:
             raise InputError(f'engine "{engine}" cannot run here: {reason}; use engine="auto" or "reference"')
         return engine
-    if reasons["cuda"] is None:
+    if device.type == "cuda" and _why_not("cuda", device, options, dtype) is None:
         least = cuda.least_batch(sizes, options)
         return "cuda-rows" if least is not None and batch >= least else "cuda"
-    return "native" if reasons["native"] is None else "reference"
+    return "native" if _why_not("native", device, options, dtype) is None else "reference"
 
 
 def describe_auto(device: torch.device, options: Options, weights: Sequence[LayerWeights]) -> str:
@@ -69,20 +69,41 @@ def describe_auto(device: torch.device, options: Options, weights: Sequence[Laye
     least = cuda.least_batch([w.hidden_size for w in weights], options)
     if chosen == "cuda" and least is not None:
         return f"cuda; in training steps cuda-rows from {least} sequences on"
-    reason = _why_not(device, options, dtype)["native"] if chosen == "reference" and device.type == "cpu" else None
-    return f"{chosen}, as native cannot run: {reason}" if reason else chosen
+    if chosen == "reference" and device.type == "cpu":
+        return f"{chosen}, as native cannot run: {_why_not('native', device, options, dtype)}"
+    return chosen
 
 
-def _why_not(device: torch.device, options: Options, dtype: torch.dtype) -> dict[str, str | None]:
-    """For each engine why it cannot run; None if it can."""
-    transformed = why_plain_torch()
-    no_cuda = transformed or cuda.why_not(device, autocast_dtype(device) or dtype)
-    return {
-        "reference": None,
-        "native": transformed or native.why_not(device, dtype, options),
-        "cuda": no_cuda,
-        "cuda-rows": no_cuda or cuda.why_not_rows(options),
-    }
+def _why_not(engine: str, device: torch.device, options: Options, dtype: torch.dtype) -> str | None:
+    """Why an engine cannot run; None if it can."""
+    if engine == "reference":
+        return None
+    if (transformed := why_plain_torch()) is not None:
+        return transformed
+    if engine == "native":
+        return native.why_not(device, dtype, options)
+    reason = cuda.why_not(device, autocast_dtype(device) or dtype)
+    return cuda.why_not_rows(options) if reason is None and engine == "cuda-rows" else reason
+
+
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """The dtype of products under autocast; None if it is off. (torch 2.11 cannot compile is_autocast_available.)"""
+    kind = device.type
+    on = kind != "meta" and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if on else None
+
+
+def why_plain_torch() -> str | None:
+    """Why only the reference, in plain PyTorch, can run now; None if the other engines can."""
+    if torch._C._are_functorch_transforms_active():
+        return "torch.func cannot transform it"
+    if torch.jit.is_tracing():
+        return "torch.jit.trace cannot trace it"
+    if torch.compiler._is_exporting_flag:  # is_exporting() is true in all that torch 2.11 compiles
+        return "torch.export cannot export it"
+    if torch.autograd.forward_ad._current_level >= 0:
+        return "it has no forward-mode derivatives"
+    return None
 
 
 def hmlstm(
@@ -151,9 +172,9 @@ def step(
     result = hmlstm(x[None], weights, state, options, boundaries=forced, engine=engine)
     moves, stays = x.new_ones(len(x), 1).bool(), x.new_zeros(len(x), 1).bool()
     changed = moves.expand(-1, len(weights))
-    if options.copy and options.boundary != "soft":
+    if options.variant.copy and options.variant.boundary != "soft":
         changed = torch.cat([moves, result.boundaries[0] > 0], dim=1)
-        if options.flush:
+        if options.variant.flush:
             changed = changed | torch.cat([state.z > 0, stays], dim=1)
     return Step(result.state, changed, result.probabilities[0])
 

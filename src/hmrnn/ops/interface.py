@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -85,10 +85,11 @@ class State(NamedTuple):
     def __repr__(self) -> str:
         return f"State({', '.join(f'{name}={shapes(value)}' for name, value in self._asdict().items())})"
 
-    def apply(self, function: Callable[[Tensor], Tensor]) -> State:
-        """The state with ``function`` applied to each tensor."""
-        h, c = (tuple(function(a) for a in part) for part in (self.h, self.c))
-        return State(h, c, function(self.z), None if self.pending is None else function(self.pending))
+    def apply(self, function: Callable[..., Tensor], *others: State) -> State:
+        """The state of what ``function`` gives for each tensor and, after it, those of ``others`` in the same place."""
+        h, c = (tuple(map(function, *parts)) for parts in zip(self[:2], *(other[:2] for other in others)))
+        gates = (None if parts[0] is None else function(*parts) for parts in zip(self[2:], *(o[2:] for o in others)))
+        return State(h, c, *gates)  # type: ignore[arg-type]
 
     def detach(self) -> State:
         """The same values without their graph, for truncated backpropagation."""
@@ -97,6 +98,24 @@ class State(NamedTuple):
     def to(self, *args: Any, **kwargs: Any) -> State:
         """The state on another device or in another dtype, as by ``torch.Tensor.to``."""
         return self.apply(lambda a: a.to(*args, **kwargs))
+
+    def named(self) -> dict[str, Tensor]:
+        """The tensors by their names in checkpoints."""
+        groups = zip(("h", "c", "z", "pending"), (self.h, self.c, (self.z,), (self.pending,)))
+        return {f"{kind}.{l}": a for kind, group in groups for l, a in enumerate(group) if a is not None}
+
+    def split(self, parts: int) -> list[State]:
+        """The states of equal shares of the batch."""
+        return [self.apply(lambda a, k=k: a.chunk(parts)[k]) for k in range(len(self.z.chunk(parts)))]
+
+    def copy_(self, source: State, good: Tensor) -> None:
+        """Copy ``source`` into the tensors of this state, where ``good`` is true."""
+        self.apply(lambda mine, theirs: mine.copy_(torch.where(good, theirs, mine)), source)
+
+    def keep(self, kept: Sequence[bool]) -> State:
+        """The state with zeros for the sequences that are not kept."""
+        mask = torch.tensor(kept, device=self.z.device)[:, None]
+        return self.apply(lambda a: torch.where(mask, a, 0))
 
 
 def check_dtype(state: State, dtype: torch.dtype) -> None:
@@ -115,11 +134,9 @@ class Symbols(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    """How the recurrence behaves, apart from its weights."""
+class Variant:
+    """Which cell it is: the paper's unless something else is said."""
 
-    slope: Tensor | float = 1.0
-    """a of the hard sigmoid."""
     boundary: Boundary = "step"
     on_copy: OnCopy = "evaluate"
     flush: bool = True
@@ -129,10 +146,29 @@ class Options:
     updates ("pending"), at every step ("always") or never ("none")."""
     copy: bool = True
     """Whether a layer copies its state until the layer below ends a segment; if False, zb counts as 1 everywhere."""
-    temperature: Tensor | float = 1.0
-    """Temperature of the relaxation that gives "gumbel" its gradient."""
     detector_hidden: int = 0
     """Units in the hidden layer of each detector; 0 as in the paper: no hidden layer."""
+    gate: TopDown = dataclasses.field(init=False)
+    """``top_down``, but "boundary" for "pending" if the two mean the same: if a layer always changes at the step after
+    its boundary."""
+
+    def __post_init__(self) -> None:
+        same = self.top_down == "pending" and (self.flush or not self.copy)
+        object.__setattr__(self, "gate", "boundary" if same else self.top_down)
+
+
+PAPER = Variant()
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How the recurrence behaves, apart from its weights."""
+
+    variant: Variant = PAPER
+    slope: Tensor | float = 1.0
+    """a of the hard sigmoid."""
+    temperature: Tensor | float = 1.0
+    """Temperature of the relaxation that gives "gumbel" its gradient."""
     zoneout: float = 0.0
     """Share of its old c that a unit keeps on UPDATE and FLUSH; masks (the argument ``kept``) replace it."""
     straight_through: bool = False
@@ -141,14 +177,6 @@ class Options:
     rates: tuple[float, ...] = ()
     """Boundary rates to expect, if known. They change no result; on a GPU the fastest engine and the memory that
     "cuda-rows" takes depend on them."""
-
-    @property
-    def gate(self) -> TopDown:
-        """``top_down``, but "boundary" for "pending" if the two mean the same.
-
-        They do if a layer always changes at the step after its boundary.
-        """
-        return "boundary" if self.top_down == "pending" and (self.flush or not self.copy) else self.top_down
 
 
 class Result(NamedTuple):
@@ -171,26 +199,6 @@ class Step(NamedTuple):
     state: State
     changed: Tensor  # (B, L) bool: True for UPDATE and FLUSH
     probabilities: Tensor  # (B, L-1)
-
-
-def autocast_dtype(device: torch.device) -> torch.dtype | None:
-    """The dtype of products under autocast; None if it is off. (torch 2.11 cannot compile is_autocast_available.)"""
-    kind = device.type
-    on = kind != "meta" and torch.is_autocast_enabled(kind)
-    return torch.get_autocast_dtype(kind) if on else None
-
-
-def why_plain_torch() -> str | None:
-    """Why only the reference, in plain PyTorch, can run now; None if the other engines can."""
-    if torch._C._are_functorch_transforms_active():
-        return "torch.func cannot transform it"
-    if torch.jit.is_tracing():
-        return "torch.jit.trace cannot trace it"
-    if torch.compiler._is_exporting_flag:  # is_exporting() is true in all that torch 2.11 compiles
-        return "torch.export cannot export it"
-    if torch.autograd.forward_ad._current_level >= 0:
-        return "it has no forward-mode derivatives"
-    return None
 
 
 def first_only(message: str) -> Callable[[Backward], Backward]:

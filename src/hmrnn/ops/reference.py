@@ -50,7 +50,8 @@ def layer_step(
     pending: Tensor | None = None,  # (B, 1)  gate of the top-down input with top_down="pending"
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """One layer, one time step (equation 1): the new h, c and, where the layer has a detector, z and z̃."""
-    if not options.copy:
+    cell = options.variant
+    if not cell.copy:
         z_below = torch.ones_like(z_below)
 
     # (5), (6), (7): the recurrent, the top-down and the bottom-up contribution
@@ -62,7 +63,7 @@ def layer_step(
     s = normalise(F.linear(h, w.U), w.gain_U) + z_below * normalise(read, w.gain_W) + w.b
     if w.V is not None:
         assert above is not None
-        gate = torch.ones_like(z) if options.gate == "always" else z if pending is None else pending
+        gate = torch.ones_like(z) if cell.gate == "always" else z if pending is None else pending
         s = s + gate * normalise(F.linear(above, w.V), w.gain_V)
 
     # (4): gates, proposal and the detector's pre-activation
@@ -74,9 +75,9 @@ def layer_step(
         s_z = F.linear(units, w.D2, w.d2).to(w.b.dtype)
 
     # (2), (3): FLUSH where z, UPDATE where only z_below, COPY where neither
-    flush = z if options.flush else torch.zeros_like(z)
-    keep = 1 - flush
-    alpha, beta, gamma = flush + keep * z_below, keep * z_below, keep * (1 - z_below)
+    erase = z if cell.flush else torch.zeros_like(z)
+    keep = 1 - erase
+    alpha, beta, gamma = erase + keep * z_below, keep * z_below, keep * (1 - z_below)
     c_new = alpha * i * g + beta * f * c + gamma * c
     if kept is not None or options.zoneout > 0:
         share = options.zoneout if kept is None else kept
@@ -87,8 +88,8 @@ def layer_step(
 
     # (8), (9): the boundary
     probability = hard_sigmoid(s_z, options.slope)
-    z_new = decide(probability, options.boundary, noise, options.temperature)
-    if options.on_copy == "hold":  # a layer that read nothing ends nothing
+    z_new = decide(probability, cell.boundary, noise, options.temperature)
+    if cell.on_copy == "hold":  # a layer that read nothing ends nothing
         z_new = alpha * z_new
     if forced is not None:
         given = straight_through(z_new, forced) if options.straight_through else forced
@@ -128,7 +129,7 @@ def hmlstm(
         x = F.embedding(x, inputs.embedding)
     h, c, z = list(state.h), list(state.c), list(state.z.split(1, dim=1))
     gates: list[Tensor] | None = None
-    if options.gate == "pending":
+    if options.variant.gate == "pending":
         gates = list((state.z if state.pending is None else state.pending).split(1, dim=1))
     hidden: list[list[Tensor]] = [[] for _ in weights]
     all_z: list[Tensor] = []

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
-from hmrnn.ops import states
 from hmrnn.optim import Muon
 from hmrnn.training.processes import gather
 from hmrnn.training.progress import Progress
@@ -26,7 +25,7 @@ def tensors(run: Trainer) -> dict[str, Tensor]:
         own["random.cuda"] = torch.cuda.get_rng_state(run.device)
     for name, part in own.items():
         result |= {f"{name}.{rank}": a for rank, a in enumerate(gather(part.to(run.device), run.world))}
-    for name, part in states.named(run.state).items():
+    for name, part in ({} if run.state is None else run.state.named()).items():
         result[f"state.{name}"] = torch.cat(gather(part, run.world))
     for name, parameter in run.model.named_parameters():
         for key, value in run.optimizer.state[parameter].items():
@@ -77,7 +76,7 @@ def restore(run: Trainer, saved: Checkpoint) -> None:
             mine.copy_(given[name])
         for name, mine in _own(run).items():
             mine.copy_(given[f"{name}.{run.rank}"])
-        for name, mine in states.named(run.state).items():
+        for name, mine in ({} if run.state is None else run.state.named()).items():
             mine.copy_(given[f"state.{name}"][run.rank * len(mine) : (run.rank + 1) * len(mine)])
         for name, parameter in run.model.named_parameters():
             prefix = f"optimizer.{name}."

@@ -16,7 +16,7 @@ from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kind import of as kind_of
 from hmrnn.nn.hmlstm import hmlstms
-from hmrnn.ops import State, states
+from hmrnn.ops import State
 from hmrnn.ops.cuda.room import enough_room
 from hmrnn.ops.estimators import annealed_slope, linear
 from hmrnn.training import resume
@@ -94,8 +94,8 @@ class Trainer:
         if p.step == 0:
             self._tell_epoch()
         if p.chunk == 0:
-            for a in states.named(self.state).values():
-                a.zero_()
+            if self.state is not None:
+                self.state.apply(torch.Tensor.zero_)
             self.set_schedules()
         if self.config.train.cool_down > 0:
             self.set_rate()
@@ -124,7 +124,8 @@ class Trainer:
         self.optimizer.zero_grad()
         carried, sums = [], torch.zeros_like(self.window)  # sums: updates, loss, boundary rates
         steps = torch.zeros_like(sums[:1])
-        for k, (part, state) in enumerate(zip(_split(batch, t.accumulate), states.split(self.state, t.accumulate))):
+        before = [None] * t.accumulate if self.state is None else self.state.split(t.accumulate)
+        for k, (part, state) in enumerate(zip(_split(batch, t.accumulate), before)):
             last = k == t.accumulate - 1
             with self._sync(last), self.autocast():
                 loss = self.task.loss(self.network, part, state)
@@ -146,7 +147,7 @@ class Trainer:
         for total in (self.window, self.epoch):
             total += torch.where(good, sums, 0.0)
         if self.state is not None:
-            states.copy(self.state, states.join(carried), good)
+            self.state.copy_(carried[0].apply(lambda *parts: torch.cat(parts), *carried[1:]), good)
         if self.device.type == "cuda" or good:
             self._optimize(norm, good)
         rate = self.optimizer.param_groups[0]["lr"]

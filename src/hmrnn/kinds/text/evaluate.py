@@ -16,7 +16,7 @@ from hmrnn.errors import InputError
 from hmrnn.kinds.text.lines import LineBatches, Lines
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.words.ends import HeadScores
-from hmrnn.ops import State, states
+from hmrnn.ops import State
 from hmrnn.reading.read import Read, read
 from hmrnn.reading.score import Progress, Score, Sums, read_all
 
@@ -96,7 +96,7 @@ def read_text(
     for warm in read(model, inputs(-warmup, 0), precision=precision):
         state = warm.state
     if state is not None:  # the first stream has no left context: it starts from zero
-        state = states.keep(state, (starts > 0).tolist())
+        state = state.keep((starts > 0).tolist())
     chunks = read(model, inputs(0, length), state, precision=precision, gradient=gradient)
     for at, found in zip(positions(0, length), chunks):
         inside = at.clip(0, n - 1)

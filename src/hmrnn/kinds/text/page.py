@@ -18,7 +18,7 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.reading import Reading
-from hmrnn.ops import State, states
+from hmrnn.ops import State
 from hmrnn.reading.page import Action, Page, Part, Parts, Request, Seed
 from hmrnn.reading.read import Reader
 from hmrnn.reading.sample import draw, seeded
@@ -64,7 +64,7 @@ class Chunk(NamedTuple):
     def size(self) -> int:
         """Bytes that it takes in the memory, with its JSON."""
         arrays = [array for array in vars(self.found).values() if array is not None] if self.found else []
-        tensors = states.named(self.state).values() if self.state is not None else ()
+        tensors = self.state.named().values() if self.state is not None else ()
         return sum(200 * len(each) if isinstance(each, tuple) else each.nbytes for each in (*arrays, *tensors))
 
 

@@ -26,5 +26,5 @@ def least_batch(sizes: Sequence[int], options: Options) -> int | None:
     """The smallest batch in which it is faster at the rates in ``options``; None: none, or the rates are unknown."""
     if why_not(options) is not None or not options.rates or len(options.rates) != len(sizes) - 1:
         return None
-    share = (1 + sum(moving(options.rates, options.flush))) / len(sizes)
+    share = (1 + sum(moving(options.rates, options.variant.flush))) / len(sizes)
     return -(-LEAST_UNITS // min(sizes)) if share <= MOST_MOVING else None

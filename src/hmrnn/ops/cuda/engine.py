@@ -171,9 +171,9 @@ def hmlstm(
         raise InputError(f"the engine 'cuda-rows' cannot run here: {no_rows}; choose another engine")
     if len(weights) == 1:
         boundaries = None
-    if options.boundary not in DRAWN or len(weights) == 1:
+    if options.variant.boundary not in DRAWN or len(weights) == 1:
         noise = None
-    pending = (state.z if state.pending is None else state.pending) if options.gate == "pending" else None
+    pending = (state.z if state.pending is None else state.pending) if options.variant.gate == "pending" else None
     tensors = [source, *state.h, *state.c, state.z, pending, boundaries, *(a for w in weights for a in w)]
     training = torch.is_grad_enabled() and any(a is not None and a.requires_grad for a in tensors)
     norm = weights[0].gain_U is not None
@@ -185,8 +185,7 @@ def hmlstm(
         symbols=0 if indices is None else len(source),
         norm=norm,
         dtype=dtype,
-        boundary=options.boundary,
-        on_copy=options.on_copy,
+        variant=options.variant,
         forced=boundaries is not None,
         straight_through=boundaries is not None and options.straight_through,
         noise=noise is not None,
@@ -198,15 +197,11 @@ def hmlstm(
         input_gradient=training and norm and source.requires_grad,
         precision=torch.backends.cuda.matmul.fp32_precision if dtype == torch.float32 else "",
         device=device,
-        flush=options.flush,
-        gate=options.gate,
-        copy=options.copy,
-        hidden=options.detector_hidden if len(weights) > 1 else 0,
         rows=rows and len(weights) > 1,  # a single layer never copies
     )
     steered = options.slope, options.temperature
     known = spec.rows and training and len(options.rates) == spec.detectors
-    moving = moving_shares(options.rates, options.flush) if known else ()
+    moving = moving_shares(options.rates, options.variant.flush) if known else ()
     call = Call(spec, cuda_cache.on(device), *steered, indices, lengths, noise, kept, seen, moving)
     if not training:
         return _without_gradient(call, tensors)

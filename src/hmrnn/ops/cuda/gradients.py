@@ -129,7 +129,7 @@ class LayerGradients:
         plan, l = self.plan, self.layer.l
         if name == "V" and plan.gate is not None and not self.layer.top:
             return plan.gate[:, :, l:]
-        return plan.z[1:, :, l - 1 :] if name == "W" and l > 0 and self.spec.copy else None
+        return plan.z[1:, :, l - 1 :] if name == "W" and l > 0 and self.spec.variant.copy else None
 
     def _event(self, name: str) -> Tensor | None:
         """The event log in the order of which the products are summed; None: over all rows."""

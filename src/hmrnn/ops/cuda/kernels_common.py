@@ -121,10 +121,10 @@ def share_kept(kept, row, cols, mask, H: tl.constexpr, ZONEOUT: tl.constexpr):
 @triton.jit
 def shares(zp, zb, FLUSH: tl.constexpr):
     """alpha, beta and gamma: the factors of the operations, given zˡ one step ago (zp) and zˡ⁻¹ (zb)."""
-    flush = zp
+    erase = zp
     if not FLUSH:
-        flush = 0.0
-    return flush + (1 - flush) * zb, (1 - flush) * zb, (1 - flush) * (1 - zb)
+        erase = 0.0
+    return erase + (1 - erase) * zb, (1 - erase) * zb, (1 - erase) * (1 - zb)
 
 
 @triton.jit

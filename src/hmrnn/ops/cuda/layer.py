@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from hmrnn.ops.estimators import Boundary, OnCopy
-from hmrnn.ops.interface import LayerWeights, TopDown
+from hmrnn.ops.interface import LayerWeights, Variant
 
 STATS = 16
 """Numbers that layer norm logs per row. At OF_STATS: mean and 1/deviation of the contributions of U, V and W and of c.
@@ -30,8 +29,7 @@ class Spec:
     symbols: int  # 0: x is dense
     norm: bool
     dtype: torch.dtype  # of matrix products and of h; c, z and all sums are float32
-    boundary: Boundary
-    on_copy: OnCopy
+    variant: Variant
     forced: bool
     straight_through: bool
     noise: bool
@@ -43,10 +41,6 @@ class Spec:
     input_gradient: bool  # whether the gradient of the input needs its own log: if it is wanted, with layer norm
     precision: str  # of float32 products
     device: torch.device
-    flush: bool = True
-    gate: TopDown = "boundary"  # of the top-down input, see Options.gate
-    copy: bool = True
-    hidden: int = 0  # units of the detectors' hidden layer; 0: none
     rows: bool = False  # whether products leave out the rows that copy, see hmrnn.ops.cuda.rows
     room: tuple[int, ...] = ()  # of the event log of each layer above the first, in events; (): for every row
 
@@ -113,7 +107,7 @@ class Layer:
         self.l, self.H, self.top = l, spec.sizes[l], l == spec.detectors
         self.gates = 4 * self.H
         self.reads: dict[str, int | None] = {}  # for each matrix the layer whose h it multiplies; None: x
-        if not self.top and spec.gate != "none":
+        if not self.top and spec.variant.gate != "none":
             self.reads["V"] = l + 1
         self.reads |= {"W": l - 1 if l > 0 else None, "U": l}
         self.input_sizes = {
@@ -121,7 +115,7 @@ class Layer:
         }
 
         # forward pass: one product of h with all matrices that read it, side by side
-        read_down = l > 0 and spec.gate != "none"
+        read_down = l > 0 and spec.variant.gate != "none"
         readers = [("W", l + 1)] * (not self.top) + [("V", l - 1)] * read_down + [("U", l)]  # W first, see multiply
         self.columns: dict[tuple[str, int], int] = {}
         columns = 0
@@ -129,12 +123,12 @@ class Layer:
             self.columns[name, reader] = columns
             columns += aligned(4 * spec.sizes[reader])
         # the rows of D1 that read h, in the same product
-        self.units = 0 if self.top else spec.hidden
+        self.units = 0 if self.top else spec.variant.detector_hidden
         self.unit_columns: dict[tuple[str, int], int] = {}
         for name, reader in readers:
-            if spec.hidden and reader < spec.detectors:
+            if spec.variant.detector_hidden and reader < spec.detectors:
                 self.unit_columns[name, reader] = columns
-                columns += aligned(spec.hidden)
+                columns += aligned(spec.variant.detector_hidden)
         self.readers = new(columns, self.H).zero_()
         self._add_products(spec, columns)
         self.c_log: Tensor | None = None

@@ -100,10 +100,10 @@ class Plan:
         self.lengths = new(B, dtype=torch.int32) if spec.lengths else None
         self.live: Tensor | None = None  # (T, B)
         self.slope = new(1, dtype=f32)
-        self.temperature = new(1, dtype=f32) if spec.boundary == "gumbel" and spec.noise else None
+        self.temperature = new(1, dtype=f32) if spec.variant.boundary == "gumbel" and spec.noise else None
         self.z, self.dot_own, self.dot_above, self.dot_below = (new(T + 1, *like_z, dtype=f32) for _ in range(4))
-        self.pending = new(T + 1, *like_z, dtype=f32) if spec.gate == "pending" else None
-        self.gate = {"boundary": self.z, "pending": self.pending}.get(spec.gate)  # of the top-down input
+        self.pending = new(T + 1, *like_z, dtype=f32) if spec.variant.gate == "pending" else None
+        self.gate = {"boundary": self.z, "pending": self.pending}.get(spec.variant.gate)  # of the top-down input
         self.probability, self.s_z = (new(T, *like_z, dtype=f32) for _ in range(2))
         self.forced = new(T, *like_z, dtype=f32) if spec.forced else None
         self.noise = new(T, *like_z, dtype=f32) if spec.noise else None
@@ -134,7 +134,7 @@ class Plan:
             self.d_boundaries, self.d_probabilities = (new(T, *like_z, dtype=f32) for _ in range(2))
             self.d_before, self.d_now = (new(*like_z, dtype=f32) for _ in range(2))
             self.d_gate_before, self.d_gate_now = (
-                new(*like_z, dtype=f32) if spec.gate == "pending" else None for _ in range(2)
+                new(*like_z, dtype=f32) if spec.variant.gate == "pending" else None for _ in range(2)
             )
             if spec.forced and not spec.straight_through:
                 self.d_forced = new(T, *like_z, dtype=f32)
@@ -170,8 +170,8 @@ class Plan:
             "h": layer.h, "c_log": layer.c_log, "s": layer.s, "s_row": aligned(layer.gates), "stats": layer.stats,
             "z": self.z, "gate": self.gate, "s_z": self.s_z, "probability": self.probability,
             "dot_above": self.dot_above, "dot_below": self.dot_below, "B": spec.batch, "H": layer.H, "LAYER": l,
-            "D": spec.detectors, "SOFT": spec.boundary == "soft", "HOLD": spec.on_copy == "hold",
-            "FLUSH": spec.flush, "COPY": spec.copy, "PENDING": spec.gate == "pending",
+            "D": spec.detectors, "SOFT": spec.variant.boundary == "soft", "HOLD": spec.variant.on_copy == "hold",
+            "FLUSH": spec.variant.flush, "COPY": spec.variant.copy, "PENDING": spec.variant.gate == "pending",
             "D2": layer.D2, "unit_log": layer.unit_log, "UNITS": layer.units,
             "UNIT_BLOCK": self.kernels.block(max(layer.units, 1))["BLOCK"], **self.kernels.block(layer.H),
         }  # fmt: skip
@@ -224,7 +224,7 @@ class Plan:
             "d_boundaries": self.d_boundaries, "d_probabilities": self.d_probabilities, "d_forced": self.d_forced,
             "d_before": self.d_before, "d_now": self.d_now, "d_gate_before": self.d_gate_before,
             "d_gate_now": self.d_gate_now, "temperature": self.temperature, "STRAIGHT": self.spec.straight_through,
-            "DETACHED": self.spec.boundary == "reinforce", "PARTS": parts,
+            "DETACHED": self.spec.variant.boundary == "reinforce", "PARTS": parts,
         }  # fmt: skip
 
     def take(self, other: Plan) -> None:

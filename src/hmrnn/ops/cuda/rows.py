@@ -36,9 +36,9 @@ PROGRAMS = 264
 
 def why_not(options: Options) -> str | None:
     """Why this plan cannot run with ``options``; None if it can."""
-    if not options.copy:
+    if not options.variant.copy:
         return "with copy=False no row copies"
-    return "it has no detectors with a hidden layer" if options.detector_hidden else None
+    return "it has no detectors with a hidden layer" if options.variant.detector_hidden else None
 
 
 def tile(kind: str, spec: Spec, l: int) -> Tile:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype, first_only
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, first_only
 from hmrnn.ops.native import library
 from hmrnn.ops.native.stream import Streamed
 from hmrnn.ops.native.structs import (
@@ -39,7 +39,7 @@ def why_not(device: torch.device, dtype: torch.dtype, options: Options) -> str |
         return "it needs tensors on a CPU"
     if dtype not in (torch.float32, torch.float64):
         return "it computes in float32 and float64 only"
-    if options.boundary == "soft":
+    if options.variant.boundary == "soft":
         return "it takes boundaries of 0 and 1 only, not soft ones"
     return library.why_not()
 
@@ -135,13 +135,13 @@ def hmlstm(
     if not all_binary(state, lengths, boundaries):
         raise InputError('boundaries must be zeros and ones for engine "native"; use engine="reference"')
     prepared = state.cache if isinstance(state, Streamed) else None
-    if options.gate != "pending":
+    if options.variant.gate != "pending":
         state = state._replace(pending=None)
     elif state.pending is None:
         state = state._replace(pending=state.z)
     dtype, L = weights[0].b.dtype, len(weights)
     x, indices = (inputs.embedding, inputs.indices) if isinstance(inputs, Symbols) else (inputs, None)
-    if autocast_dtype(x.device) is not None:
+    if torch.is_autocast_enabled("cpu"):
         x = x.to(dtype)
     slope = options.slope if isinstance(options.slope, Tensor) else None
     flat = [a for w in weights for a in w]
@@ -237,7 +237,7 @@ class _Native(torch.autograd.Function):
         L = len(rest) // (2 + len(FIELDS))
         weights = by_layer(rest[2 * L :])
         options = given.options
-        learn = options.boundary != "reinforce" and (
+        learn = options.variant.boundary != "reinforce" and (
             forced is None or options.straight_through or bool(forced.isnan().any())
         )
         traces = L > 1 and (learn or any(ctx.needs_input_grad[i] for i in (2, 4, 5)))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.ops.interface import Options, State, Step, why_plain_torch
+from hmrnn.ops.interface import Options, State, Step
 from hmrnn.ops.native.structs import ESTIMATORS, LIST, POINTER, Weights, new_call, plain
 
 ORDINARY = 1e18  # sum of squares below which the values of x need no further check
@@ -47,7 +47,7 @@ class _Flow:
         self.input_shape = (B, weights.tensors[0].W.shape[1])
         sizes = [w.hidden_size for w in weights.tensors]
         self.L, D = len(sizes), len(sizes) - 1
-        pends = options.gate == "pending"
+        pends = options.variant.gate == "pending"
         self.shapes = [(B, size) for size in sizes] * 2 + [(B, D)] * (3 if pends else 2)
         self.parts = [B * size for _, size in self.shapes]
         self.call = call = new_call(weights, options, 1, B)
@@ -115,7 +115,6 @@ def go_on(x: Tensor, state: State, forced: Tensor | None, tensors: list[Tensor],
     flow = state.flow
     if (
         torch.compiler.is_compiling()
-        or why_plain_torch() is not None
         or type(x) is not Tensor
         or x.shape != flow.input_shape
         or x.dtype != flow.weights.dtype

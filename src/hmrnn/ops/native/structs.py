@@ -152,8 +152,9 @@ def new_call(weights: Weights, options: Options, T: int, B: int) -> Call:
     """A call for ``options``, without the tensors that it reads and writes."""
     call = Call()
     call.T, call.B, call.threads = T, B, threads(T, B, weights.tensors)
-    call.hold, call.flush, call.copy = options.on_copy == "hold", options.flush, options.copy
-    call.gate, call.estimator = GATES[options.gate], ESTIMATORS[options.boundary]
+    cell = options.variant
+    call.hold, call.flush, call.copy = cell.on_copy == "hold", cell.flush, cell.copy
+    call.gate, call.estimator = GATES[cell.gate], ESTIMATORS[cell.boundary]
     call.straight_through = options.straight_through
     call.slope, call.temperature, call.zoneout = float(options.slope), float(options.temperature), options.zoneout
     return call

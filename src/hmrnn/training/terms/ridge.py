@@ -10,7 +10,6 @@ from torch import Tensor
 
 from hmrnn.errors import InputError
 from hmrnn.nn.baselines.echo_state import solve_ridge
-from hmrnn.ops import states
 from hmrnn.training.task import Term
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Ridge(Term):
             hook.remove()
         good, _ = run.watch.note(loss.value, run.world)
         if run.state is not None:
-            states.copy(run.state, loss.state, good)
+            run.state.copy_(loss.state, good)
         x = torch.cat([read[-1].float(), torch.ones_like(read[-1][..., :1], dtype=torch.float32)], dim=-1)
         x = (x if loss.active is None else x * loss.active[..., None]).flatten(0, 1)
         self.gram += x.T @ x
