@@ -168,20 +168,24 @@ def test_a_terminal_with_nothing_typed(
 
 
 @pytest.mark.parametrize(
-    ("command", "expected"),
+    ("command", "named"),
     [
-        ("train story.txt --bogus", "unknown option --bogus (see "),
-        ("evaluate -m runs/story --jsn", "unknown option --jsn; did you mean --json? (see "),
-        ("score abc de", 'a text of several words must be in quotes, as in hmrnn score "two words"; '),
+        ("train story.txt --bogus", ("--bogus", "train --help")),
+        ("evaluate -m runs/story --jsn", ("--jsn", "--json")),
+        ("score abc de", ("score", "de")),
     ],
 )
 def test_a_terminal_with_colours(
-    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, expected: str
+    work: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    named: tuple[str, ...],
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     said = complaint(work, capsys, *command.split(" "))
-    assert said.startswith(expected)
+    assert all(word in said for word in named)
     assert "\x1b" not in said
 
 

@@ -159,7 +159,7 @@ def test_plot(work: Path, capsys: pytest.CaptureFixture[str], figure: str, suffi
 
 
 def test_files_that_are_no_prose_are_asked_about(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, said in (("dna.fasta.gz", "headers, which .* --data.format lines"), ("a b.csv", "in strokes 'a b.csv'")):
+    for name, said in (("dna.fasta.gz", "headers, which .* --data.format lines"), ("a b.csv", "labels.* 'a b.csv'")):
         (work / name).write_text("story")
         for command in ("train", "data"):
             assert tiny.hmrnn(command, name) == 2

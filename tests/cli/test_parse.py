@@ -37,7 +37,7 @@ class Example:
     part: Part = dataclasses.field(default_factory=Part)
     word: str = option("", "[WORD]", positional=True)
     """A word."""
-    kind: Literal["a", "b", 1] | None = None
+    kind: Literal["a", "b"] | None = None
     """Which."""
     files: tuple[str, ...] = option((), "FILE", "-f")
     """Some files."""
@@ -54,11 +54,11 @@ def test_only_what_is_given_is_returned() -> None:
     assert given("w", "--part.size", "4", "-f", "x", "y", "--quiet") == {
         "word": "w", "part.size": 4, "files": ("x", "y"), "quiet": True,
     }  # fmt: skip
-    assert given("--part.no-fast-mode", "--part.pair", "1", "-2.5", "--kind", "1") == {
-        "part.fast_mode": False, "part.pair": (1.0, -2.5), "kind": 1,
+    assert given("--part.no-fast-mode", "--part.pair", "1", "-2.5", "--kind", "a") == {
+        "part.fast_mode": False, "part.pair": (1.0, -2.5), "kind": "a",
     }  # fmt: skip
-    assert given("--part.fast_mode", "--part.size=-4", "--files") == {
-        "part.fast_mode": True, "part.size": -4, "files": (),
+    assert given("--part.fast-mode", "--part.size=-4") == {
+        "part.fast_mode": True, "part.size": -4,
     }  # fmt: skip
     assert given("--part.pair", "-1e-3", "-.5", "-2") == {"part.pair": (-0.001, -0.5), "word": "-2"}
     assert given("--", "--part.size") == {"word": "--part.size"}
@@ -72,26 +72,33 @@ def test_build_replaces_what_is_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "named"),
     [
-        ("--part.size many", "--part.size: expected a whole number; got 'many'"),
-        ("--part.pair 1 x", "--part.pair: expected a number; got 'x'"),
-        ("--part.pair 1", "--part.pair: expected 2 arguments"),
-        ("--part.size", "--part.size: expected one argument"),
-        ("--kind c", "--kind: expected one of a, b, 1; got 'c'"),
-        ("--part.sise 3", "unknown option --part.sise; did you mean --part.size?"),
-        ("--bogus", "unknown option --bogus"),
-        ("--size 3", "unknown option --size; did you mean --part.size?"),
-        ("--fast-modes", "unknown option --fast-modes; did you mean --part.fast-mode?"),
-        ("--part.siz 3", "unknown option --part.siz; did you mean --part.size?"),  # no abbreviations
-        ("--no-quiet", "unknown option --no-quiet; did you mean --quiet?"),
-        ("one two", "unexpected argument 'two'"),
+        ("--part.size many", ("--part.size", "many")),
+        ("--part.size 9223372036854775808", ("--part.size", "9223372036854775808")),
+        ("--part.pair 1 x", ("--part.pair", "'x'")),
+        ("--part.pair 1", ("--part.pair", "2")),
+        ("--part.size", ("--part.size",)),
+        ("--files", ("--files",)),
+        ("--kind c", ("--kind", "'c'", "'a', 'b'")),
+        ("--bogus", ("--bogus",)),
+        *(
+            (wrong, (wrong, f"{right}?"))
+            for wrong, right in {
+                "--part.sise": "--part.size", "--size": "--part.size", "--fast-modes": "--part.fast-mode",
+                "--part.siz": "--part.size", "--part.fast_mode": "--part.fast-mode",  # no abbreviations
+                "--no-quiet": "--quiet",
+            }.items()
+        ),
+        ("one two", ("'two'",)),
     ],
-)
-def test_what_is_wrong_is_said_in_one_line(words: str, message: str) -> None:
+)  # fmt: skip
+def test_what_is_wrong_is_named_in_one_line(words: str, named: tuple[str, ...]) -> None:
     with pytest.raises(InputError) as caught:
         given(*words.split())
-    assert str(caught.value) == f"{message} (see example --help)"
+    said = str(caught.value)
+    assert all(word in said for word in (*named, "example --help"))
+    assert "\n" not in said
 
 
 def test_docstrings_are_read_for_the_help_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +121,8 @@ def test_help_holds_every_docstring_and_default(capsys: pytest.CaptureFixture[st
         "part: A section. --part.size N How large: 5 % more. (default: 7)",
         "--part.fast-mode, --part.no-fast-mode Quickly.",
         "--part.pair X X Two numbers. (default: 1.0 2.0)",
-        "--kind {a,b,1} Which.",
-        "--files [FILE ...] Some files.",
+        "--kind {a,b} Which.",
+        "--files FILE [FILE ...] Some files.",
         "--quiet Say nothing.",
     ):
         assert expected in text, expected

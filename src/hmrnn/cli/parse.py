@@ -16,17 +16,16 @@ import re
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
 from hmrnn.errors import InputError
 from hmrnn.utils.options import flag
 
 T = TypeVar("T")
-_WORDS = {int: "a whole number", float: "a number"}
 LARGEST = 2**63 - 1
 """The largest whole number of an option: what a tensor's number or size can be."""
-_METAVARS = {int: "N", float: "X", str: "NAME"}
+WIDTH = 100
 
 
 def parse(kind: type, words: Sequence[str], program: str) -> dict[str, Any]:
@@ -35,7 +34,6 @@ def parse(kind: type, words: Sequence[str], program: str) -> dict[str, Any]:
     InputError in one line if a word is wrong.
     """
     parser = parser_of(kind, program, explain=any(word.startswith(("-h", "--help")) for word in words))
-    words = [re.sub(r"^--[^=\s]+", lambda name: name[0].replace("_", "-"), word) for word in words]
     found, unknown = parser.parse_known_args(words)
     if unknown:
         _refuse(unknown, kind, parser)
@@ -61,17 +59,6 @@ def build(base: T, given: Mapping[str, Any]) -> T:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
-
-
-class _Formatter(argparse.HelpFormatter):
-    """Keeps the lines of examples as they are."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=100)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        what, *commands = text.split("\n  ")
-        return "\n  ".join([super()._fill_text(what, width, indent) + "\n" * bool(commands), *commands])
 
 
 class _Switch(argparse.Action):
@@ -120,14 +107,15 @@ def parser_of(
     places = "".join(f" {s.field.metadata['metavar']}" for s in settings if s.field.metadata.get("positional"))
     parser = _Parser(
         prog=program, usage=f"{program}{places} [OPTIONS]", allow_abbrev=False,
-        description="\n  ".join([_paragraph(kind), *examples_of(kind)]),
-        argument_default=argparse.SUPPRESS, formatter_class=_Formatter,
+        description="\n  ".join([textwrap.fill(_paragraph(kind), WIDTH) + "\n", *examples_of(kind)]),
+        argument_default=argparse.SUPPRESS,
+        formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, width=WIDTH),
     )  # fmt: skip
     parser._negative_number_matcher = re.compile(r"-\.?\d")  # so that -1e-3 is a value, not an option
     groups: dict[str, Any] = {"": parser}
     for name, part in typing.get_type_hints(kind).items():
         if dataclasses.is_dataclass(part) and any(one.name.startswith(f"{name}.") for one in settings):
-            groups[name] = parser.add_argument_group(name, None if only else _paragraph(part))
+            groups[name] = parser.add_argument_group(name, None if only else textwrap.fill(_paragraph(part), WIDTH))
     for setting in settings:
         alias = getattr(kind, "ALIASES", {}).get(setting.name)
         _add(groups[setting.name.rpartition(".")[0]], setting, alias, setting.doc if explain else "")
@@ -151,57 +139,44 @@ def _add(group: Any, setting: Setting, alias: str | None, doc: str) -> None:
         off = [f"--{section}.no-{last}"] if section else [f"--no-{last}"] if default else []
         group.add_argument(flag(name), *off, dest=name, action=_Switch, nargs=0, **more)
         return
+    place = field.metadata.get("positional")
     if typing.get_origin(kind) is tuple:
-        parts = typing.get_args(kind)
-        kind, more["nargs"] = parts[0], "*" if ... in parts else len(parts)
-    more["type"], more["metavar"] = _converter(kind)
-    more["metavar"] = field.metadata.get("metavar") or more["metavar"]
-    if not field.metadata.get("positional"):
+        kind, *rest = typing.get_args(kind)
+        more["nargs"] = 1 + len(rest) if ... not in rest else "*" if "." in name or place else "+"
+    if typing.get_origin(kind) is Literal:
+        more["choices"] = typing.get_args(kind)
+        kind = type(more["choices"][0])
+    else:
+        more["metavar"] = field.metadata.get("metavar") or {int: "N", float: "X", str: "NAME"}[kind]
+    more["type"] = integer if kind is int else kind
+    if place:
+        group.add_argument(name, **(({} if required else {"nargs": "?"}) | more))
+    else:
         aliases = filter(None, [alias, field.metadata.get("alias")])
         group.add_argument(*aliases, flag(name), dest=name, required=required, **more)
-    else:
-        group.add_argument(name, **(({} if required else {"nargs": "?"}) | more))
 
 
-def _converter(kind: Any) -> tuple[Callable[[str], Any], str]:
-    """A function from a word to a value of ``kind``, a type or a Literal, and what the help calls the word."""
-    values = {str(value): value for value in typing.get_args(kind)} if typing.get_origin(kind) is Literal else None
-    expected = _WORDS.get(kind) if values is None else f"one of {', '.join(values)}"
-
-    def convert(word: str) -> Any:
-        try:
-            value = kind(word) if values is None else values[word]
-        except (ValueError, KeyError) as error:
-            raise argparse.ArgumentTypeError(f"expected {expected}; got {word!r}") from error
-        if kind is int and not -LARGEST <= value <= LARGEST:
-            raise argparse.ArgumentTypeError(f"must be at most {LARGEST} in size; got {word}")
-        return value
-
-    return convert, _METAVARS[kind] if values is None else f"{{{','.join(values)}}}"
+def integer(word: str) -> int:
+    """A whole number; argparse names this function where a word is none."""
+    if abs(number := int(word)) > LARGEST:
+        raise argparse.ArgumentTypeError(f"must be at most {LARGEST} in size; got {word}")
+    return number
 
 
 def _refuse(unknown: list[str], kind: type, parser: _Parser) -> NoReturn:
     """Raise InputError about words that are no arguments of the command."""
     flags = [word.partition("=")[0] for word in unknown if re.match("--?[a-zA-Z]", word)]
     if flags:
-        hint = f"; did you mean {' or '.join(near)}?" if (near := _similar(flags[0], parser)) else ""
-        parser.error(f"unknown option {flags[0]}{hint}")
+        options = list(parser._option_string_actions)
+        names = {name: each for each in options for name in (each.rpartition(".")[2].lstrip("-"), each.lstrip("-"))}
+        near = difflib.get_close_matches(flags[0].lstrip("-"), names, n=1, cutoff=0.7)
+        parser.error(f"unknown option {flags[0]}" + "".join(f"; did you mean {names[name]}?" for name in near))
     if any(field.name in ("text", "prompt") for field in dataclasses.fields(kind)):
-        shown = " ".join(unknown[:3]) + " ..." * (len(unknown) > 3)
         parser.error(
-            f'a text of several words must be in quotes, as in {parser.prog} "two words"; after the first came: {shown}'
+            f'a text of several words must be in quotes, as in {parser.prog} "two words"; after the first came: '
+            + " ".join(unknown)
         )
     parser.error(f"unexpected argument {unknown[0]!r}")
-
-
-def _similar(unknown: str, parser: _Parser) -> list[str]:
-    """The options that an unknown one may stand for: those of any section with its name, else the most similar one."""
-    name, known = unknown.lstrip("-"), [each.lstrip("-") for each in parser._option_string_actions]
-    last = {each.rpartition(".")[2]: each for each in known}
-    found = [each for each in known if "." in each and each.rpartition(".")[2] == name]
-    found = found or difflib.get_close_matches(name, known, n=1)
-    found = found or [last[each] for each in difflib.get_close_matches(name, last, n=1, cutoff=0.75)]
-    return [f"--{each}" for each in found]
 
 
 @functools.cache

@@ -21,9 +21,7 @@ def run(arguments: Any) -> int:
         for field in arguments.given():
             if field.name not in ("model", "figure", "out", "device"):
                 raise InputError(f"{named(field)} has no effect with --figure curves; leave it out")
-        if arguments.model in bundled.names():
-            raise InputError(f"{arguments.model} has no training curves; name a run directory by --model")
-        figure = curves(read_metrics(Path(arguments.model) / "metrics.jsonl"))
+        figure = curves(read_metrics(bundled.find(arguments.model) / "metrics.jsonl"))
     else:
         model, plot = opened("plot", arguments)
         figure = plot(model, arguments)

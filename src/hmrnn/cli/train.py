@@ -37,10 +37,6 @@ train.epochs, of which a note tells."""
 
 def run(arguments: TrainArguments) -> int:
     run = RunDirectory(Path(str(arguments.out)))
-    if run.holds_run and not (arguments.resume or arguments.overwrite):
-        raise InputError(
-            f"{run.path} already holds a run: continue it by --resume, replace it by --overwrite, or give another --out"
-        )
     again = f"hmrnn train {shlex.quote(arguments.target)} --out {shlex.quote(str(run.path))} --resume"
     return run_to_end(
         arguments.config, run, resume=arguments.resume, overwrite=arguments.overwrite, report=arguments.report,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import ClassVar, Literal
 
 from hmrnn.errors import InputError
 from hmrnn.pretrained import bundled
-from hmrnn.utils.options import Options, check_files, option
+from hmrnn.utils.options import Options, option
 
 
 class OfModels(Options):
@@ -119,7 +118,7 @@ class GenerateArguments(ModelArguments):
 
 
 @dataclasses.dataclass(frozen=True)
-class PredictArguments(OfModels):
+class PredictArguments(ModelArguments):
     """Answer sequences with a model made by hmrnn train labels|tags|pairs|numbers, or forecast with one of series.
 
     hmrnn predict -m runs/labels new.txt
@@ -128,20 +127,12 @@ class PredictArguments(OfModels):
 
     model: str = option(dataclasses.MISSING, "MODEL", "-m")
     """A run directory (its best checkpoint is used) or a checkpoint directory."""
-    file: str = option("-", "[FILE]", positional=True)
+    file: str = option("-", "[FILE]", positional=True, file=True)
     """A file as for training, with answers or without (.tsv, .csv, .jsonl, .conll), or with a sequence per line; - or
     nothing reads lines from standard input. With answers, the share of right ones is reported, too;
     of numbers R² and the errors."""
     json: bool = False
     """Print a JSON object per sequence: answer, probabilities, segment ends and weights."""
-    device: str = "cpu"
-    """Where to compute: cpu, cuda, cuda:N, or auto."""
-
-    def check(self) -> None:
-        super().check()
-        if " " in self.file and not os.path.exists(os.path.expanduser(self.file)):
-            raise InputError(f"there is no file {self.file!r}; give a text on standard input, a line per sequence")
-        check_files(*([] if self.file == "-" else [self.file]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,25 +150,19 @@ class PlotArguments(ReadArguments):
     out: str = option("figure.png", "FILE")
     """File to write: .png, .svg or .pdf."""
 
-    def check(self) -> None:
-        super().check()
-        folder = os.path.dirname(self.out) or "."
-        if not os.path.isdir(folder):
-            raise InputError(f"the folder of --out {self.out} does not exist: make {folder}, or choose another --out")
-
 
 EXPLORED = tuple(bundled.names())
 
 
 @dataclasses.dataclass(frozen=True)
-class ExploreArguments(OfModels):
+class ExploreArguments(ModelArguments):
     """Serve a page on this machine: type a text and see its segments, compare models, watch one write.
 
     hmrnn explore
     hmrnn explore -m runs/book english-small --port 9000
     """
 
-    model: tuple[str, ...] = option(EXPLORED, "MODEL", "-m")
+    model: tuple[str, ...] = option(EXPLORED, "MODEL", "-m")  # type: ignore[assignment]
     """One or more run directories, checkpoint directories or bundled models; the page can reach no others. Without -m
     the page also has runs/demo, if hmrnn demo has made it."""
     host: str = "127.0.0.1"
@@ -186,13 +171,6 @@ class ExploreArguments(OfModels):
     """Port to listen on; 0 takes a free one."""
     name: tuple[str, ...] = option((), "NAME")
     """Further host names of the page, such as this machine's; https://NAME for that of a proxy with TLS."""
-    device: str = "cpu"
-    """Where to compute: cpu, cuda, cuda:N, or auto."""
-
-    def check(self) -> None:
-        super().check()
-        if not self.model:
-            raise InputError(f"name one or more models with -m, such as -m {bundled.DEFAULT} runs/demo")
 
 
 @dataclasses.dataclass(frozen=True)
