@@ -57,7 +57,7 @@ def measure(steps: int, args: argparse.Namespace) -> dict[str, Any]:
     def train() -> None:
         network.zero_grad(set_to_none=True)
         with autocast:
-            logits, _, _ = network(x)
+            (logits,), _, _ = network(x)
         torch.nn.functional.cross_entropy(logits[:-1].flatten(0, 1).float(), x[1:].flatten()).backward()
 
     _allocated(args.device)

@@ -33,6 +33,10 @@ class SequenceCorpus:
     valid: Sequence[Any]
     test: Sequence[Any] = ()
 
+    def encoded(self, part: str) -> tuple[Sequence[np.ndarray], Sequence[str] | None]:
+        """The sequences of a part as the network reads them, and their conditions, if there are any."""
+        return [self.spec.encode(one) for one in getattr(self, part)], None
+
     def describe(self) -> str:
         """What it holds, in a few lines."""
         parts = ((name, getattr(self, name)) for name in ("train", "valid", "test"))

@@ -39,7 +39,7 @@ def condition_of(changes: dict[str, Any], clock: list[int] | None = None) -> Con
 def test_a_condition_is_read_beside_the_input_and_sets_the_first_state(kind: dict[str, Any], where: str) -> None:
     model, given = text_model(**kind, condition=where), condition_of(kind)
     symbols = torch.randint(SYMBOLS, (T, B))
-    logits, _, _ = model(symbols, condition=given)
+    (logits,), _, _ = model(symbols, condition=given)
     assert model.context is not None
     assert given.value is not None
     encoder = model.context.embedding or model.context.linear

@@ -257,7 +257,7 @@ def test_a_ridge_regression_gives_probabilities() -> None:
     model = ridge_run().model
     with torch.no_grad():
         model.softmax.bias.copy_(torch.linspace(-0.5, 1.5, model.num_symbols))
-        logits, _, _ = model(torch.zeros(2, 1, dtype=torch.long))
+        (logits,), _, _ = model(torch.zeros(2, 1, dtype=torch.long))
     least = torch.linspace(-0.5, 1.5, model.num_symbols).clamp(min=1e-3)
     torch.testing.assert_close(logits.softmax(-1)[0, 0], least / least.sum())
 

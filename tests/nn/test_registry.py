@@ -123,7 +123,7 @@ def test_reading_symbol_by_symbol_expects_what_a_pass_does(kind: str) -> None:
     model = kind_of(config(kind)).network(config(kind), tiny.VOCABULARY).double().train()
     symbols = torch.randint(9, (20,))
     with torch.no_grad():
-        expected = model.eval()(symbols[:, None])[0][-1, 0]
+        expected = model.eval()(symbols[:, None])[0].logits[-1, 0]
     reader = Reader(model.train())
     for symbol in symbols:
         reader.read(symbol[None])
@@ -183,7 +183,7 @@ def test_hrnn_segments_are_words_and_lines() -> None:
 def test_hrnn_leaves_the_levels_above_to_their_detectors() -> None:
     model = LanguageModel(len(LINES), HRNN, given=LINES.boundaries(3)).double()
     symbols = torch.from_numpy(LINES.encode(TEXT).astype(np.int64))[:, None]
-    logits, out, _ = model(symbols)
+    (logits,), out, _ = model(symbols)
     loss = logits.logsumexp(-1).sum()
     gradients = torch.autograd.grad(loss, list(model.rnn.b)[:3])
     assert [bool(g[-1]) for g in gradients] == [False, False, True]

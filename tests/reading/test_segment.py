@@ -41,7 +41,7 @@ def test_segment_is_the_forward_pass(chunk: int, on_copy: str) -> None:
     symbols = [chr(97 + i) for i in x]
     result = segment(model, x, symbols, chunk=chunk)
     with torch.no_grad():
-        logits, out, _ = model.eval()(torch.from_numpy(x)[:, None])
+        (logits,), out, _ = model.eval()(torch.from_numpy(x)[:, None])
     assert result.symbols == tuple(symbols)
     assert set(result.operations.ravel()) == set(Operation)  # all three happen, so that the comparison says something
     np.testing.assert_array_equal(result.boundaries, out.boundaries[:, 0].numpy())

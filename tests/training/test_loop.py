@@ -78,7 +78,7 @@ def test_two_updates_by_hand(clip_norm: float) -> None:
     state, carried = None, []
     for k in range(2):
         at = torch.arange(4) * 32 + torch.arange(3 * k, 3 * k + 3)[:, None]
-        logits, _, state = model(streams[at], state)
+        (logits,), _, state = model(streams[at], state)
         loss = -F.log_softmax(logits, -1).gather(2, streams[at + 1][..., None]).mean()
         optimizer.zero_grad()
         loss.backward()

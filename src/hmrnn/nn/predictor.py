@@ -22,6 +22,8 @@ from hmrnn.nn.registry import make_rnn
 from hmrnn.ops import State, Step
 from hmrnn.ops.interface import within
 
+LEAST = 1e-3
+"""Least probability that a ridge regression gives to a symbol, before all are normalised."""
 MANY = 8
 """More layers than these are not shown one by one."""
 
@@ -218,13 +220,33 @@ class Predictor(nn.Module):
 
 
 class SymbolPredictor(Predictor):
-    """Predicts the next of ``num_symbols`` symbols: an embedding at the one end, a softmax at the other."""
+    """Predicts the next of ``num_symbols`` symbols: an embedding at the one end, a softmax at the other.
 
-    def __init__(self, num_symbols: int, config: ModelConfig, **how: Any) -> None:
+    ``given`` (num_symbols, num_layers - 1) are the boundaries that each symbol brings with it, NaN where the detector
+    decides, as in ``Vocabulary.boundaries``; the network "hrnn" needs them. ``how`` are arguments of
+    :class:`Predictor`.
+    """
+
+    given: Tensor | None
+
+    def __init__(self, num_symbols: int, config: ModelConfig, *, given: np.ndarray | None = None, **how: Any) -> None:
         embedding = nn.Embedding(num_symbols, config.embedding_size)
         super().__init__(config, config.embedding_size, embedding=embedding, **how)
         self.num_symbols = num_symbols
         self.softmax = nn.Linear(self.output.size, num_symbols)
+        expected = (num_symbols, self.rnn.num_boundaries)
+        if config.rnn == "hrnn" if given is None else given.shape != expected:
+            got = "none" if given is None else f"shape {given.shape}"
+            raise InputError(f"the boundaries given with each symbol must have shape {expected}; got {got}")
+        self.register_buffer("given", None if given is None else torch.from_numpy(given), persistent=False)
+        if config.ridge:  # until it is fitted, all symbols are equally likely
+            nn.init.zeros_(self.softmax.weight)
+            nn.init.zeros_(self.softmax.bias)
 
     def expect(self, embedding: Tensor) -> Categorical:
-        return Categorical(self.softmax(embedding))
+        """From the softmax; a ridge regression gives probabilities, some of them negative."""
+        scores = self.softmax(embedding)
+        return Categorical(scores.float().clamp(min=LEAST).log() if self.config.ridge else scores)
+
+    def boundaries(self, x: Tensor) -> Tensor | None:
+        return None if self.given is None else self.given[x.long().clamp(0, self.num_symbols - 1)]

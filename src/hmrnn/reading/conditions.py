@@ -69,6 +69,15 @@ def fitted(config: Config, rows: Sequence[str]) -> Config:
     return dataclasses.replace(config, model=dataclasses.replace(m, classes=classes))
 
 
+def encoded(rows: Sequence[str] | None, config: ModelConfig) -> np.ndarray | None:
+    """:func:`encode` for the conditions of a corpus; None for a model that takes none."""
+    if not config.conditioned:
+        return None
+    if rows is None:
+        raise InputError("this model is trained with a condition, and the data have none", setting="data.condition")
+    return encode(rows, config)
+
+
 def encode(rows: Sequence[str | Sequence[float]], config: ModelConfig) -> np.ndarray:
     """Conditions as a model takes them: indices (n,) of classes, or (n, numbers) float32."""
     if not config.conditioned:

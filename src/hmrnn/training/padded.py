@@ -39,17 +39,12 @@ class PaddedTask(Task):
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
         return to_tensors(self.batches.batch(epoch, chunk), self.device, self.rows)
 
-    def prediction(self, made: Any) -> Any:
-        """The prediction from what the network gives."""
-        return made
-
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         """Nats per step, by the mean number of steps of a batch, so that every sequence counts as in the measure."""
         inputs, targets, active, condition = unpack(batch, self.config.model)
         inputs = with_own_inputs(self.model, inputs, self.own_share, None, condition)
         # it reads the padding, too, which comes last: a GPU need not wait
-        made, out, state = network(inputs, condition=condition)
-        prediction = self.prediction(made)
+        prediction, out, state = network(inputs, condition=condition)
         nats = torch.where(active, -prediction.log_prob(targets), 0.0)
         count = self.per_row * active.shape[1]
         entropy = prediction.entropy().detach() if "entropy" in self.needs else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,38 +13,53 @@ import torch
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.reading.batches import Batches
+from hmrnn.reading.conditions import encoded
 from hmrnn.training.padded import PaddedTask
-
-if TYPE_CHECKING:
-    from hmrnn.sequences import SequenceCorpus
 
 
 class SequenceBatches(Batches):
     """Padded batches of encoded sequences (T, ...); each step but the first is predicted."""
 
-    def __init__(self, sequences: Sequence[np.ndarray], batch_size: int, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        sequences: Sequence[np.ndarray],
+        batch_size: int,
+        seed: int | None = None,
+        conditions: np.ndarray | None = None,
+    ) -> None:
         lengths = np.array([len(sequence) for sequence in sequences])
         if not len(lengths) or lengths.min() < 2:
             raise InputError("every sequence needs two steps or more, one to read and one to predict; leave others out")
-        super().__init__(lengths - 1, batch_size, seed, None)
+        super().__init__(lengths - 1, batch_size, seed, conditions)
         self.sequences = sequences
 
     def pair(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        return self.sequences[index][:-1], self.sequences[index][1:]
+        steps = self.sequences[index]
+        steps = steps.astype(np.int64) if steps.dtype.kind == "u" else steps  # symbols in few bytes
+        return steps[:-1], steps[1:]
 
 
 class SequenceTask(PaddedTask):
-    """A :class:`hmrnn.training.task.Task` measured in bits per step."""
+    """A :class:`hmrnn.training.task.Task` measured in bits per step, of a SequenceCorpus or one with its faces."""
+
+    offers = PaddedTask.offers | {"entropy"}
 
     def __init__(
-        self, config: Config, corpus: SequenceCorpus, model: Any, device: torch.device, rank: int = 0, world: int = 1
+        self,
+        config: Config,
+        corpus: Any,
+        model: Any,
+        device: torch.device,
+        rank: int = 0,
+        world: int = 1,
     ) -> None:
         t = config.train
         self.corpus, self.reads = corpus, corpus.spec
-        train, valid = ([corpus.spec.encode(one) for one in part] for part in (corpus.train, corpus.valid))
-        super().__init__(config, model, SequenceBatches(train, t.batch_size, t.seed), device, rank, world)
-        self.valid = SequenceBatches(valid, t.batch_size)
-        self.checksum = 0
+        (train, known), (valid, also) = map(corpus.encoded, ("train", "valid"))
+        given, held = (encoded(rows, config.model) for rows in (known, also))
+        super().__init__(config, model, SequenceBatches(train, t.batch_size, t.seed, given), device, rank, world)
+        self.valid = SequenceBatches(valid, t.batch_size, conditions=held)
+        self.checksum = zlib.crc32(repr((known, also)).encode())
         for sequence in (*train, *valid):
             self.checksum = zlib.crc32(np.ascontiguousarray(sequence).data, self.checksum)
 
@@ -52,8 +67,8 @@ class SequenceTask(PaddedTask):
         return loss / math.log(2)
 
     def describe(self) -> str:
-        mean = self.batches.plan.lengths.mean() + 1
+        train, valid = self.batches.plan.lengths, self.valid.plan.lengths
         return (
-            f"{self.corpus.name}: {len(self.corpus.train):,} sequences of {mean:.0f} {self.reads.unit}s on average to "
-            f"train on, {len(self.corpus.valid):,} to validate"
+            f"{self.corpus.name}: {len(train):,} sequences of {train.mean() + 1:.0f} {self.reads.unit}s on average to "
+            f"train on, {len(valid):,} to validate"
         )

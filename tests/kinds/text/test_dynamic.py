@@ -84,7 +84,7 @@ def test_the_first_segments_by_hand() -> None:
     squares = [torch.zeros_like(p) for p in start]
     for k, begin in enumerate((0, 20, 40), start=1):
         x, y = (torch.from_numpy(SYMBOLS[begin + k : begin + 20 + k].astype(np.int64))[:, None] for k in (0, 1))
-        logits, _, state = mine(x, state)
+        (logits,), _, state = mine(x, state)
         state = state.detach()
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none")
         np.testing.assert_allclose(result[begin : begin + 20], loss.detach().numpy(), rtol=1e-4)

@@ -48,7 +48,7 @@ def by_hand(network: LanguageModel, symbols: np.ndarray, parts: list[tuple[int, 
             state = None
             for t in range(begin, end):
                 before = state
-                logits, out, state = network(torch.tensor([[int(symbols[t])]]), state)
+                (logits,), out, state = network(torch.tensor([[int(symbols[t])]]), state)
                 if t >= first:
                     count += 1
                     products += float(multiply_adds(network, out, before))

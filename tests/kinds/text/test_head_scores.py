@@ -34,7 +34,7 @@ def test_a_text_is_scored_from_what_was_read_before_each_segment(reader: int) ->
         _, out, _ = model(x)
         found.add(out.hidden, np.arange(30)[:, None], np.ones((30, 1), bool))
         hidden = [h[:-1] for h in out.hidden]
-        expected = model.score_segments(x[:-1], hidden, windows(x[1:], K)).closed[..., 0]
+        expected = model.segments.score(x[:-1], hidden, windows(x[1:], K)).closed[..., 0]
     inside = 30 - K - 1  # segments that end before the text does
     np.testing.assert_allclose(found.scores[1 : 1 + inside], expected[:inside], rtol=1e-4, atol=1e-5)
 
@@ -54,5 +54,5 @@ def test_blocks_begin_after_the_block_before_them(monkeypatch: pytest.MonkeyPatc
 def test_the_loss_of_a_head_with_a_reader_does_not_train_the_network(reader: int) -> None:
     model, x = made(reader), torch.from_numpy(text(12))[:, None]
     _, out, _ = model(x)
-    model.score_segments(x, out.hidden, windows(x, K)).closed.sum().backward()
+    model.segments.score(x, out.hidden, windows(x, K)).closed.sum().backward()
     assert all((p.grad is None) == (reader > 0) for p in [model.rnn.layers()[0].U, model.embedding.weight])

@@ -18,7 +18,7 @@ CONFIG = ModelConfig(embedding_size=7, hidden_size=SIZES, num_layers=3, output_s
 def test_logits_are_the_softmax_layer_over_the_output_module() -> None:
     model = LanguageModel(SYMBOLS, CONFIG).double()
     symbols = torch.randint(SYMBOLS, (T, B))
-    logits, out, state = model(symbols)
+    (logits,), out, state = model(symbols)
     expected, same = model.rnn(model.embedding.weight[symbols])
     for got, want in ((out.hidden[2], expected.hidden[2]), (state.c[0], same.c[0])):  # looked up or multiplied
         torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
@@ -39,7 +39,7 @@ def test_gradient_reaches_every_parameter(layer_norm: bool, on_copy: str) -> Non
         SYMBOLS, dataclasses.replace(CONFIG, layer_norm=layer_norm), detectors=DetectorConfig(on_copy=on_copy)
     )
     symbols = torch.cat([torch.arange(SYMBOLS)[:, None].expand(-1, B), torch.randint(SYMBOLS, (T, B))])
-    logits, _, _ = model(symbols)
+    (logits,), _, _ = model(symbols)
     F.cross_entropy(logits[:-1].flatten(0, 1), symbols[1:].flatten()).backward()
     for name, p in model.named_parameters():
         assert p.grad is not None, name
@@ -53,15 +53,13 @@ def test_state_lengths_and_boundaries_are_passed_on() -> None:
     model = LanguageModel(SYMBOLS, CONFIG).double()
     symbols = torch.randint(SYMBOLS, (T, B))
     forced = torch.randint(2, (T, B, 2)).double()
-    whole, out, _ = model(symbols, boundaries=forced)
+    (whole,), out, _ = model(symbols, boundaries=forced)
     assert torch.equal(out.boundaries, forced)
     _, _, state = model(symbols[:5], boundaries=forced[:5])
-    rest, _, _ = model(symbols[5:], state, boundaries=forced[5:])
+    (rest,), _, _ = model(symbols[5:], state, boundaries=forced[5:])
     torch.testing.assert_close(rest, whole[5:], rtol=0, atol=1e-12)
     _, padded, _ = model(symbols, lengths=torch.tensor([3] * B))
     assert padded.hidden[0][3:].abs().max() == 0
-    with pytest.raises(InputError, match=r"^x must hold symbol indices"):
-        model(symbols.double())
 
 
 @pytest.mark.parametrize("dropped", [0.0, 0.3])
@@ -69,14 +67,11 @@ def test_what_a_model_cannot_read(dropped: float) -> None:
     model = LanguageModel(SYMBOLS, CONFIG)
     model.dropout_embedding = dropped
     symbols = torch.randint(SYMBOLS, (T, B))
-    for given, lengths, says in (
-        (symbols, [1] * (B + 1), "^lengths must be"),
-        (symbols, "ab", "^lengths must be"),
-        (symbols.double(), None, "^x must hold symbol indices"),
-        (symbols[:, 0], None, r"^x must be"),
-        (symbols[:0], None, "^x must hold at least one step"),
-    ):
-        with pytest.raises(InputError, match=says):
+    for given, lengths, name in (
+        (symbols, [1] * (B + 1), "lengths"), (symbols, "ab", "lengths"), (symbols.double(), None, "x"),
+        (symbols[:, 0], None, "x"), (symbols[:0], None, "x"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=f"^{name} "):
             model(given, lengths=lengths)
 
 
@@ -89,9 +84,9 @@ def test_padding_of_text_may_hold_anything(dropped: float) -> None:
     for padding in (0, -1, 2 * SYMBOLS):
         symbols[3:] = padding
         torch.manual_seed(5)
-        found.append(model(symbols, lengths=lengths)[0])
+        found.append(model(symbols, lengths=lengths)[0].logits)
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
     symbols[1, 0] = 2 * SYMBOLS
-    with pytest.raises(InputError, match=r"^x must hold symbol indices"):
+    with pytest.raises(InputError, match=r"^x "):
         model(symbols, lengths=lengths)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from hmrnn import InputError
-from hmrnn.config import Config, DataConfig, ModelConfig
+from hmrnn.config import SPLITS, Config, DataConfig, ModelConfig
 from hmrnn.kinds.text.corpus import Corpus, load_corpus
-from hmrnn.kinds.text.lines import LineBatches, Lines, split_lines
-from hmrnn.reading.conditions import encode, fitted, read_conditions
+from hmrnn.reading.conditions import encode, encoded, fitted, read_conditions
 from hmrnn.reading.vocabulary import Vocabulary
+from hmrnn.training.sequences import SequenceBatches
 
 VOCABULARY = Vocabulary("characters", ("\n", "a", "b", "c"))
 
@@ -21,30 +20,40 @@ def corpus(train: str, valid: str, test: str, conditions: tuple[str, ...] = ()) 
     return Corpus("tiny", VOCABULARY, *map(VOCABULARY.encode, (train, valid, test)), {}, conditions=conditions)
 
 
-def texts(lines: Lines) -> list[str]:
-    return [VOCABULARY.decode(lines.symbols[a:b]) for a, b in zip(lines.starts, lines.ends)]
+def texts(corpus: Corpus, part: str) -> list[str]:
+    lines, _ = corpus.lines[part]
+    assert all(line[0] == 0 for line in lines)  # the line end before it
+    return [VOCABULARY.decode(line[1:]) for line in lines]
 
 
 def test_lines_that_a_cut_runs_through_and_blank_ones_are_left_out() -> None:
     given = tuple("012345678")
-    parts = split_lines(corpus("ab\n\nc\na", "b\nba\nc", "c\ncc\na\nb", given))
-    assert [texts(part) for part in parts.values()] == [["ab\n", "c\n"], ["ba\n"], ["cc\n", "a\n"]]
-    assert [part.conditions for part in parts.values()] == [("0", "2"), ("4",), ("6", "7")]
-    whole = split_lines(corpus("ab\n", "c\n", "a\n"))  # parts that end with lines
-    assert [texts(part) for part in whole.values()] == [["ab\n"], ["c\n"], ["a\n"]]
-    for wrong in (given[:5], given + ("x",)):
-        with pytest.raises(InputError, match=r"^data\.condition\b"):
-            split_lines(corpus("ab\n\nc\na", "b\nba\nc", "c\ncc\na\nb", wrong))
-    with pytest.raises(InputError, match=r"^data\.valid_fraction\b"):
-        split_lines(corpus("ab\n", "abc", "b\na\n"))
-    with pytest.raises(InputError, match=r"^data\.format\b"):
-        split_lines(Corpus("x", Vocabulary("characters", ("a",)), *[np.zeros(3, np.uint8)] * 3, {}))
+    parts = corpus("ab\n\nc\na", "b\nba\nc", "c\ncc\na\nb", given)
+    assert [texts(parts, name) for name in SPLITS] == [["ab\n", "c\n"], ["ba\n"], ["cc\n", "a\n"]]
+    assert [parts.lines[name][1] for name in SPLITS] == [("0", "2"), ("4",), ("6", "7")]
+    whole = corpus("ab\n", "c\n", "a\n")  # parts that end with lines
+    assert [texts(whole, name) for name in SPLITS] == [["ab\n"], ["c\n"], ["a\n"]]
+
+
+@pytest.mark.parametrize(
+    ("parts", "rows", "setting"),
+    [
+        (("ab\n\nc\na", "b\nba\nc", "c\ncc\na\nb"), "01234", "data.condition"),
+        (("ab\n\nc\na", "b\nba\nc", "c\ncc\na\nb"), "0123456789", "data.condition"),
+        (("ab\n", "abc", "b\na\n"), "", "data.valid_fraction"),
+        (("aaa", "aaa", "aaa"), "", "data.valid_fraction"),
+    ],
+)
+def test_lines_that_are_lacking(parts: tuple[str, str, str], rows: str, setting: str) -> None:
+    with pytest.raises(InputError) as refused:
+        _ = corpus(*parts, tuple(rows)).lines
+    assert refused.value.setting == setting
 
 
 def test_every_line_once_per_epoch_with_its_end_and_condition() -> None:
-    lines = split_lines(corpus("ab\nc\nabc\nb\nca\n", "a\n", "a\n", tuple("vwxyzuu")))["train"]
+    lines, rows = corpus("ab\nc\nabc\nb\nca\n", "a\n", "a\n", tuple("vwxyzuu")).lines["train"]
     model = ModelConfig(classes=tuple("uvwxyz"))
-    batches = LineBatches(lines, 0, model, 2, seed=1)
+    batches = SequenceBatches(lines, 2, 1, encoded(rows, model))
     assert len(batches) == 3
     seen = {}
     for index in range(3):
@@ -57,7 +66,7 @@ def test_every_line_once_per_epoch_with_its_end_and_condition() -> None:
             seen[text] = "uvwxyz"[batch.conditions[b]] if count else None
     assert {text: c for text, c in seen.items() if text} == dict(zip(["ab\n", "c\n", "abc\n", "b\n", "ca\n"], "vwxyz"))
     with pytest.raises(InputError, match=r"^data\.condition\b"):
-        LineBatches(split_lines(corpus("a\n", "a\n", "a\n"))["train"], 0, model, 2)
+        encoded(None, model)
 
 
 def test_conditions_from_files_and_columns(tmp_path: Path) -> None:
@@ -103,15 +112,11 @@ def test_rows_are_classes_or_numbers() -> None:
 def test_a_corpus_of_lines(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("ab\nc\n" * 40)
     (tmp_path / "rows.txt").write_text("u\nv\n" * 40)
-    config = DataConfig("lines", (str(tmp_path / "x.txt"),), condition=str(tmp_path / "rows.txt"), cache=str(tmp_path))
-    parts = split_lines(load_corpus(config))
-    assert sum(map(len, parts.values())) >= 78
-    for part in parts.values():
-        assert part.conditions is not None
-        assert {(text, row) for text, row in zip(texts_of(part), part.conditions)} <= {("ab", "u"), ("c", "v")}
+    config = DataConfig("lines", (str(tmp_path / "x.txt"),), condition=str(tmp_path / "rows.txt"))
+    parts = load_corpus(config).lines
+    assert sum(len(lines) for lines, _ in parts.values()) >= 78
+    for lines, rows in parts.values():
+        assert rows is not None
+        assert {(len(line), row) for line, row in zip(lines, rows)} <= {(4, "u"), (3, "v")}
     with pytest.raises(InputError, match=r"^data\.condition\b"):
         Config(DataConfig("text", condition="x")).check()
-
-
-def texts_of(lines: Lines) -> list[str]:
-    return ["c" if b - a == 2 else "ab" for a, b in zip(lines.starts, lines.ends)]

@@ -33,7 +33,7 @@ def test_streamed_logits_are_those_of_the_forward_pass(boundary: str, on_copy: s
     model = network(estimator=boundary, on_copy=on_copy, layer_norm=layer_norm).double()
     x = indices()
     with torch.no_grad():
-        logits, out, state = model(torch.from_numpy(x)[:, None])
+        (logits,), out, state = model(torch.from_numpy(x)[:, None])
     reader = Reader(model)
     for t, symbol in enumerate(torch.from_numpy(x)):
         reader.read(symbol[None])
@@ -96,7 +96,7 @@ def test_temperature_zero_takes_the_likeliest_each_time() -> None:
     text = [4, 9, 1]
     with torch.no_grad():
         for _ in range(25):
-            text.append(int(model(torch.tensor(text)[:, None])[0][-1, 0].argmax()))
+            text.append(int(model(torch.tensor(text)[:, None])[0].logits[-1, 0].argmax()))
     assert list(stream(model, np.array([4, 9, 1], np.uint8), 25, temperature=0)) == text[3:]
 
 

@@ -48,7 +48,7 @@ class Words(Task):
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         inputs, targets, lengths = batch
         assert state is None
-        logits, out, after = network(inputs, None, lengths)
+        (logits,), out, after = network(inputs, None, lengths)
         counted = torch.arange(len(inputs))[:, None] < lengths
         nats = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
         loss = (nats * counted).sum() / (len(lengths) * MEAN_LENGTH)

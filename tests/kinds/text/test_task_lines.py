@@ -18,7 +18,6 @@ import tiny_strokes
 from hmrnn import InputError, checkpoint
 from hmrnn.config import Config, DataConfig
 from hmrnn.kinds.text.corpus import Corpus
-from hmrnn.kinds.text.lines import split_lines
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.context import Condition
@@ -90,10 +89,9 @@ def test_a_run_is_measured_over_every_symbol_and_line_end(tmp_path: Path) -> Non
     trainer = tiny.trainer(config(), corpus())
     measured = trainer.validate().measure
     model, nats, count = trainer.model.eval(), 0.0, 0
-    lines = split_lines(corpus())["valid"]
-    assert lines.conditions is not None
-    for a, b, row in zip(lines.starts, lines.ends, lines.conditions):
-        line = torch.from_numpy(lines.symbols[a:b].astype(np.int64))[:, None]
+    lines, rows = corpus().lines["valid"]
+    for symbols, row in zip(lines, rows or ()):
+        line = torch.from_numpy(symbols[1:].astype(np.int64))[:, None]
         read = torch.cat([torch.zeros(1, 1, dtype=torch.int64), line[:-1]])
         prediction, _, _ = model.predict(read, condition=Condition(torch.tensor([int(row == "b")])))
         nats -= prediction.log_prob(line).sum().item()

@@ -57,7 +57,7 @@ def test_found_is_what_segment_finds(work: Path) -> None:
     assert whole.bits is not None
     assert np.isnan(found.surprise[0])
     np.testing.assert_allclose(found.surprise[1:], whole.bits[1:], rtol=1e-4)
-    logits, *_ = model.network(torch.from_numpy(model.vocabulary.encode(text).astype(np.int64))[:, None])
+    (logits,), *_ = model.network(torch.from_numpy(model.vocabulary.encode(text).astype(np.int64))[:, None])
     p = logits[:-1, 0].detach().double().softmax(-1).numpy()
     assert np.isnan(found.expected[0])
     np.testing.assert_allclose(found.expected[1:], -(p * np.log2(p)).sum(-1), rtol=1e-4)

@@ -21,16 +21,18 @@ from hmrnn.analysis.scores import Row
 from hmrnn.analysis.sections import Section
 from hmrnn.config import Config, ModelConfig
 from hmrnn.errors import InputError, Note
-from hmrnn.kinds.text.corpus import Corpus, load_corpus, read_symbols_and_spaces
+from hmrnn.kinds.text.corpus import Corpus, line_end, lines_of, load_corpus, read_symbols_and_spaces
 from hmrnn.kinds.text.dynamic import Dynamic, evaluate_dynamic
-from hmrnn.kinds.text.evaluate import Evaluation, cut, evaluate, evaluate_lines, find
+from hmrnn.kinds.text.evaluate import Evaluation, cut, evaluate, evaluation, find
 from hmrnn.kinds.text.gold import against_removed_spaces, against_white_space
 from hmrnn.kinds.text.large_files import segment_files
-from hmrnn.kinds.text.lines import all_lines, end_symbol, split_lines
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.report import demo, sections
 from hmrnn.pretrained.commands import SequenceCommands, agreement, in_bits, measured
+from hmrnn.reading.conditions import encoded
 from hmrnn.reading.sample import check_room
+from hmrnn.reading.score import read_all
+from hmrnn.training.sequences import SequenceBatches
 from hmrnn.utils import inputs
 from hmrnn.utils.files import seems_named, shown
 
@@ -147,16 +149,18 @@ class TextCommands(SequenceCommands):
         for name in ("boundaries", "dynamic", "streams", "warmup", "symbols"):
             if getattr(arguments, name):
                 raise InputError(f"--{name} is for a text read in streams, and this model reads lines; leave it out")
-        end = end_symbol(model.vocabulary)
         if arguments.file:
             if model.config.model.conditioned and arguments.condition is None:
                 raise InputError("this model was trained with a condition; give --condition")
             symbols, _, what = self._symbols(model, arguments)
-            lines = all_lines(symbols, end, arguments.condition)
+            end = line_end(model.vocabulary)
+            lines, _ = lines_of(np.append(symbols, end), end)
+            conditions = (arguments.condition,) * len(lines) if arguments.condition else None
         else:
             corpus, part = model.corpus(arguments.path, self.progress("reading")), arguments.split or "test"
-            lines, what = split_lines(corpus)[part], f"{corpus.name}, {part} part"
-        result = evaluate_lines(model.network, lines, end, progress=self.progress("evaluating")).checked()
+            (lines, conditions), what = corpus.lines[part], f"{corpus.name}, {part} part"
+        batches = SequenceBatches(lines, 32, conditions=encoded(conditions, model.config.model))
+        result = evaluation(read_all(model.network, batches, (0, 1), progress=self.progress("evaluating"))).checked()
         return _measured(model, result, what, f"{len(lines):,} lines, each by itself", lines=len(lines))
 
     def _symbols(self, model: TextModel, arguments: Any) -> tuple[np.ndarray, np.ndarray, str]:

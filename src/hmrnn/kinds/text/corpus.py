@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -37,6 +38,41 @@ class Corpus:
     conditions: tuple[str, ...] = ()
     """With data.condition: the condition of every line of the text."""
 
+    @property
+    def spec(self) -> Vocabulary:
+        return self.vocabulary
+
+    @functools.cached_property
+    def lines(self) -> dict[str, tuple[list[np.ndarray], tuple[str, ...] | None]]:
+        """The lines of each part, and their conditions, if there are any.
+
+        A line that a cut between two parts runs through belongs to neither.
+        """
+        end, number, broken = line_end(self.vocabulary), 0, False  # the lines so far; whether the next has begun
+        parts, given = {}, np.array(self.conditions)
+        for name in SPLITS:
+            symbols: np.ndarray = getattr(self, name)
+            lines, places = lines_of(symbols, end)
+            whole = places >= broken
+            if not whole.any():
+                raise InputError(
+                    f"no whole line of {self.name} is left for the {name} part; give more lines, or change this and "
+                    "data.test_fraction",
+                    setting="data.valid_fraction",
+                )
+            parts[name] = lines[len(lines) - np.count_nonzero(whole) :], number + places[whole]
+            number, broken = number + int(np.count_nonzero(symbols == end)), bool(symbols[-1] != end)
+        if len(given) not in (0, number + broken):
+            raise InputError(
+                f"has {len(given)} rows, but the text has {number + broken} lines; give one row per line",
+                setting="data.condition",
+            )
+        rows = {name: tuple(given[places].tolist()) if len(given) else None for name, (_, places) in parts.items()}
+        return {name: (lines, rows[name]) for name, (lines, _) in parts.items()}
+
+    def encoded(self, part: str) -> tuple[list[np.ndarray], tuple[str, ...] | None]:
+        return self.lines[part]
+
     def describe(self) -> str:
         """What it holds, in a few lines."""
         lines = [f"{self.name}: {len(self.vocabulary)} symbols ({self.vocabulary.kind})"]
@@ -46,6 +82,20 @@ class Corpus:
             start = self.vocabulary.decode(part[:60])
             lines.append(f"{name:5} {len(part):>12,} symbols{replaced}, starts {start!r}")
         return "\n".join(lines)
+
+
+def line_end(vocabulary: Vocabulary) -> int:
+    """The index of the line end; -1 if there is none."""
+    return vocabulary.values.index(ord("\n")) if ord("\n") in vocabulary.values else -1
+
+
+def lines_of(symbols: np.ndarray, end: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """The whole lines of a text that are not blank, each from the ``end`` before it to its own; their places."""
+    ends = np.flatnonzero(symbols == end) + 1
+    starts = np.concatenate([[0], ends])[:-1]
+    places = np.flatnonzero(ends - starts > 1)
+    first = [np.append(end, symbols[: ends[0]])] if 0 in places else []
+    return [*first, *(symbols[starts[k] - 1 : ends[k]] for k in places[len(first) :])], places
 
 
 def load_corpus(config: DataConfig, progress: Progress | None = None) -> Corpus:

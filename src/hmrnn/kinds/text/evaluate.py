@@ -13,12 +13,11 @@ from torch import Tensor
 
 from hmrnn.analysis.gold import Found
 from hmrnn.errors import InputError
-from hmrnn.kinds.text.lines import LineBatches, Lines
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.words.ends import HeadScores
 from hmrnn.ops import State
 from hmrnn.reading.read import Read, read
-from hmrnn.reading.score import Progress, Score, Sums, read_all
+from hmrnn.reading.score import Progress, Score, Sums
 
 MOST_BITS = 1e6
 """The most bits per symbol that are still taken for a prediction: beyond it, every probability is 0."""
@@ -149,14 +148,3 @@ def cut(count: int, streams: int, warmup: int, chunk: int = 100) -> tuple[int, i
     streams = max(1, min(streams, count // max(1, warmup, chunk)))
     streams = -(-count // -(-count // streams))  # parts of equal length may need fewer
     return streams, warmup if streams > 1 else 0
-
-
-def evaluate_lines(
-    model: LanguageModel, lines: Lines, end: int, *, batch_size: int = 32, share: tuple[int, int] = (0, 1), **how: Any
-) -> Evaluation:
-    """Read every line by itself and predict each symbol, the first one and the line end, ``end``, included.
-
-    The other arguments are those of :func:`hmrnn.reading.score.read_all`; the sums of all processes are added up.
-    """
-    batches = LineBatches(lines, end, model.config, batch_size)
-    return evaluation(read_all(model, batches, share, **how), share[1])

@@ -92,13 +92,10 @@ class Text(Kind):
 
     def task(self, config: Config, corpus: Corpus, device: torch.device, rank: int = 0, world: int = 1) -> Task:
         network = self.network(config, corpus.vocabulary, config.train.engine)
-        if config.data.format == "lines":
-            from hmrnn.kinds.text.line_task import LineTask
+        from hmrnn.kinds.text.task import LineTask, TextTask
 
-            return LineTask(config, corpus, network, device, rank, world)
-        from hmrnn.kinds.text.task import TextTask
-
-        return TextTask(config, corpus, network, device, rank, world)
+        task = LineTask if config.data.format == "lines" else TextTask
+        return task(config, corpus, network, device, rank, world)
 
     def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> TextModel:
         from hmrnn.kinds.text.model import TextModel

@@ -15,9 +15,8 @@ import torch
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.errors import InputError, TextNote
-from hmrnn.kinds.text.corpus import Corpus, load_corpus
+from hmrnn.kinds.text.corpus import Corpus, line_end, load_corpus
 from hmrnn.kinds.text.evaluate import Evaluation, evaluate
-from hmrnn.kinds.text.lines import end_symbol
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.reading import Reading, Unknown, read_as
 from hmrnn.kinds.text.sample import check_length, continue_all, stream
@@ -341,7 +340,7 @@ class TextModel(Model):
     @property
     def end(self) -> int | None:
         """The symbol that ends a sequence: the line end, of a model that was trained on lines; else None."""
-        return end_symbol(self.vocabulary) if self.config.data.format == "lines" else None
+        return line_end(self.vocabulary) if self.config.data.format == "lines" else None
 
     def _primed(self, indices: np.ndarray, primed: bool) -> np.ndarray:
         return np.concatenate([self.prime, indices]) if primed else indices

@@ -15,7 +15,6 @@ from hmrnn.kinds.text import novel, yardsticks
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.evaluate import evaluate, find
 from hmrnn.kinds.text.gold import against_removed_spaces, against_white_space
-from hmrnn.kinds.text.lines import split_lines
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.plots.lengths import timescales
 from hmrnn.plots.save import save_figure
@@ -64,8 +63,8 @@ def _samples(model: TextModel, corpus: Corpus) -> Iterator[Section]:
             sample = model.generate("", 400, temperature=temperature, seed=seed)
             yield Section(title=f"Sample, temperature {temperature}", lines=sample)
         return
-    conditions = split_lines(corpus)["valid"].conditions or ()
-    for k in range(min(10, len(split_lines(corpus)["valid"]))):
+    lines, conditions = corpus.lines["valid"]
+    for k in range(min(10, len(lines))):
         given = conditions[k] if conditions else None
         sample = model.generate("", 400, temperature=0.8, seed=k, condition=given)
         yield Section(title="Samples" * (k == 0), lines=sample if given is None else f"{given}: {sample}")
@@ -77,10 +76,10 @@ def passage(model: TextModel, corpus: Corpus) -> Segmentation:
     Of a model of lines: the longest of some lines, under its condition.
     """
     if model.end is not None:
-        lines = split_lines(corpus)["valid"]
-        chosen = int(lines.lengths[:LINES].argmax())
-        text = corpus.vocabulary.decode(lines.symbols[lines.starts[chosen] : lines.ends[chosen] - 1])
-        return model.segment(text, condition=lines.conditions[chosen] if lines.conditions else None)
+        lines, conditions = corpus.lines["valid"]
+        chosen = int(np.argmax([len(line) for line in lines[:LINES]]))
+        text = corpus.vocabulary.decode(lines[chosen][1:-1])
+        return model.segment(text, condition=conditions[chosen] if conditions else None)
     symbols = corpus.valid[: CONTEXT + PASSAGE]
     start = max(0, min(CONTEXT, len(symbols) - PASSAGE))
     return segment_many(model.network, [symbols], corpus.vocabulary.pieces)[0][start:]

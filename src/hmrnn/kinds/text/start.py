@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hmrnn.kind import InputSpec
 from hmrnn.reading.plain import plain
 from hmrnn.reading.vocabulary import Vocabulary
 
@@ -22,19 +23,15 @@ COUNTED = 10_000_000
 
 
 @torch.no_grad()
-def adopted(
-    weights: dict[str, Tensor], own: dict[str, Tensor], old: Vocabulary, new: Vocabulary, train: np.ndarray
-) -> dict[str, Tensor]:
-    """``weights`` of a model that reads ``old`` for one that reads ``new``, with the symbols ``train`` to learn from.
-
-    ``own`` are the weights of the new model: it keeps its lexicon.
-    """
-    counts = np.bincount(train[:COUNTED], minlength=len(new))
+def adopt(task: Any, weights: dict[str, Tensor], reads: InputSpec) -> None:
+    """Give the model of a task the weights of one that reads ``reads``. It keeps its lexicon."""
+    old, new, own = cast(Vocabulary, reads), task.corpus.vocabulary, task.model.state_dict()
+    counts = np.bincount(task.corpus.train[:COUNTED], minlength=len(new))
     rows = {name: weights[name].float() for name in (*ROWS, *HEAD_ROWS) if name in weights}
     begin = {name: rows[name][len(old) :] for name in rows}
     rows = extended({name: row[: len(old)] for name, row in rows.items()}, old, new, counts)
     weights = weights | {name: torch.cat([row, begin[name]]) for name, row in rows.items()}
-    return weights | {name: own[name] for name in LEXICON if name in weights and name in own}
+    task.model.load_state_dict(weights | {name: own[name] for name in LEXICON if name in weights and name in own})
 
 
 def extended(rows: dict[str, Tensor], old: Vocabulary, new: Vocabulary, counts: np.ndarray) -> dict[str, Tensor]:

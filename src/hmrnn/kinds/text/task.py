@@ -1,4 +1,4 @@
-"""TextTask: predict the next symbol of a text, read in streams side by side."""
+"""Predict the next symbol of a text, read in streams side by side, or of lines, each read by itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import math
 import zlib
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,14 +20,14 @@ from hmrnn.kind import InputSpec
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.evaluate import evaluate
 from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.kinds.text.start import adopted
+from hmrnn.kinds.text.start import adopt
 from hmrnn.kinds.text.words.joints import rules, separators
 from hmrnn.kinds.text.words.lexicon import Lexicon, learn_lexicon
 from hmrnn.kinds.text.words.segmental import sum_segmentations, windows
 from hmrnn.nn.distributions import Categorical
 from hmrnn.nn.output import Output
 from hmrnn.ops import State
-from hmrnn.reading.vocabulary import Vocabulary
+from hmrnn.training.sequences import SequenceTask
 from hmrnn.training.task import Loss, Task, Validation, detected, with_own_inputs
 
 SYMBOLS_READ, MOST_EPOCHS = 1_200_000, 12
@@ -53,21 +53,16 @@ class Streams:
                 setting="train.batch_size",
                 value=batch_size,
             )
-        self.first = (np.arange(batch_size) * per_stream)[rows] + np.arange(length)[:, None]  # (T, B): chunk 0
-        self.symbols, self.on_gpu, self.shift = symbols, None, 0
-        if device.type == "cuda":  # keep the whole text there: no copies from the host
-            kind = np.uint8 if symbols.dtype == np.uint8 else np.int32
-            self.on_gpu = torch.from_numpy(symbols.astype(kind)).to(device), torch.from_numpy(self.first).to(device)
+        first = (np.arange(batch_size) * per_stream)[rows] + np.arange(length)[:, None]  # (T, B): chunk 0
+        kind = np.uint8 if symbols.dtype == np.uint8 else np.int32
+        # the whole text is on the device: no copies from the host
+        self.symbols = torch.from_numpy(symbols.astype(kind, copy=False)).to(device)
+        self.first, self.shift = torch.from_numpy(first).to(device), 0
 
     def __getitem__(self, chunk: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets (T, B) of a chunk."""
-        if self.on_gpu is not None:
-            symbols, first = self.on_gpu
-            at_gpu = (first + (chunk * self.length + self.shift)) % (len(symbols) - 1)
-            return symbols[at_gpu].long(), symbols[at_gpu + 1].long()
         at = (self.first + (chunk * self.length + self.shift)) % (len(self.symbols) - 1)
-        inputs, targets = (torch.from_numpy(self.symbols[at + k].astype(np.int64)) for k in (0, 1))
-        return inputs, targets
+        return self.symbols[at].long(), self.symbols[at + 1].long()
 
 
 class TextTask(Task):
@@ -94,9 +89,7 @@ class TextTask(Task):
         self.symbols: float = t.batch_size * t.length
         self.checksum = zlib.crc32(data.valid.data, zlib.crc32(data.train.data))
 
-    def adopt(self, weights: dict[str, Tensor], reads: InputSpec) -> None:
-        own = self.model.state_dict()
-        super().adopt(adopted(weights, own, cast(Vocabulary, reads), self.corpus.vocabulary, self.corpus.train), reads)
+    adopt = adopt
 
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
         if self.config.regularise.shift:
@@ -108,13 +101,13 @@ class TextTask(Task):
         inputs, targets = batch
         before = state
         inputs = with_own_inputs(self.model, inputs, self.own_share, state)
-        logits, out, state = network(inputs, state)
+        prediction, out, state = network(inputs, state)
         surprise = entropy = more = segments = None
         if "surprise" in self.needs or self.model.segments is not None:
-            prediction = Categorical(logits.detach())
-            surprise = -prediction.log_prob(targets)
-            entropy = prediction.entropy() if "entropy" in self.needs else None
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+            seen = Categorical(prediction.logits.detach())
+            surprise = -seen.log_prob(targets)
+            entropy = seen.entropy() if "entropy" in self.needs else None
+        loss = F.cross_entropy(prediction.logits.flatten(0, 1).float(), targets.flatten())
         if self.model.segments is not None and surprise is not None:
             more, segments = self._segments(inputs, out, targets, surprise)
         found = detected(out, self.model.rnn, self.needs, before)
@@ -131,7 +124,7 @@ class TextTask(Task):
         """
         assert self.model.segments is not None
         T, K = len(targets), self.model.segments.longest
-        scores = self.model.score_segments(inputs, cast(Any, out.hidden), windows(targets, K))
+        scores = self.model.segments.score(inputs, out.hidden, windows(targets, K))
         place = (
             torch.arange(T, device=targets.device)[:, None, None]
             + torch.arange(1, K + 1, device=targets.device)[:, None]
@@ -156,6 +149,12 @@ class TextTask(Task):
     def describe(self) -> str:
         corpus = self.corpus
         return f"{corpus.name}: {len(corpus.train):,} symbols to train on, {len(corpus.vocabulary)} distinct"
+
+
+class LineTask(SequenceTask):
+    """Lines as sequences, each read from the line end before it."""
+
+    adopt = adopt
 
 
 @functools.lru_cache(maxsize=1)

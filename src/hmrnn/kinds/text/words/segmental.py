@@ -9,7 +9,8 @@ be mixed in. A segment's score depends on its own symbols and the context alone,
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -218,6 +219,18 @@ class SegmentalHead(nn.Module):
     def _dropped(self, x: Tensor) -> Tensor:
         """x (K, N, size) in training: units are dropped, the same ones within a segment, which takes less time."""
         return drop_units(x, self.dropout) if self.training and self.dropout else x
+
+    def score(self, symbols: Tensor, hidden: Sequence[Any], following: Tensor) -> Scores:
+        """Scores (T, K, B) of the segments that begin after each step.
+
+        Args:
+            symbols: (T, B): the symbol that is read at each step; needed by a head with a reader of its own.
+            hidden: h of all layers, L tensors (T, B, H_l); needed by other heads.
+            following: (T, K + 1, B): the symbols after each step, from :func:`windows`.
+        """
+        context = torch.cat(tuple(hidden), dim=-1) if self.reader is None else self.read(symbols)
+        found: Scores = self(context, following)
+        return found
 
     def read(self, symbols: Tensor) -> Tensor:
         """(T, B, context_size): the context after each of the symbols (T, B), from those since the first."""
