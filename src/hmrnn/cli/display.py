@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from time import monotonic
+from typing import Protocol
 
 import msgspec
 
@@ -18,24 +19,31 @@ from hmrnn.utils.files import shown
 
 FIRST, EVERY = 5.0, 60.0
 """Without a terminal: seconds until the first line of progress, and between two lines."""
+REDRAWN = 0.1
+"""Seconds between two drawings of a bar."""
 
 
-def show_progress(what: str) -> Callable[[int, int], None]:
+class ShowProgress(Protocol):
+    def __call__(self, done: int, total: int, state: str = "") -> None: ...
+
+
+def show_progress(what: str) -> ShowProgress:
     """A function that shows the progress on stderr: a bar on a terminal, elsewhere a line now and then."""
     start: tuple[float, int] | None = None
-    due = FIRST
+    due, drawn = FIRST, float("-inf")
     bar = sys.stderr.isatty()
 
-    def show(done: int, total: int) -> None:
-        nonlocal start, due
+    def show(done: int, total: int, state: str = "") -> None:
+        nonlocal start, due, drawn
         now = monotonic()
         start = start or (now, done)  # a resumed job does not start at 0
         passed, share, left = now - start[0], done / max(total, 1), ""
         if passed > 2 and done > start[1]:
             left = f"  {duration((total - done) * passed / (done - start[1]))} left"
-        if bar:
-            terminal.show_bar(what, share, left)
-        elif left and passed >= due and done < total:
+        if bar and (share >= 1 or now - drawn > REDRAWN):
+            drawn = now
+            terminal.show_bar(what, share, f"{left}  {state}")
+        elif not bar and left and passed >= due and done < total:
             due = passed + EVERY
             print(f"{what} {100 * share:5.1f}%{left}", file=sys.stderr, flush=True)
 

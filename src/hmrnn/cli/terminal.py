@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -39,8 +40,10 @@ _bar_shown = False
 def show_bar(what: str, share: float, left: str) -> None:
     """Draw a progress bar on the current line of the terminal; it is erased when ``share`` is 1."""
     global _bar_shown
-    bar = "\u2501" * round(24 * share) + "\u2500" * (24 - round(24 * share))
-    sys.stderr.write(f"\r{what} {bar} {100 * share:5.1f}%{left}\033[K")
+    full = round(24 * share)
+    bar = full * "\u2501" + (24 - full) * "\u2500"
+    line = f"{what} {bar} {100 * share:5.1f}%{left}".rstrip()
+    sys.stderr.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\033[K")
     _bar_shown = True
     if share >= 1:
         end_bar()

@@ -54,7 +54,8 @@ def make_rnn(
 
 def _variant(config: ModelConfig, detectors: DetectorConfig) -> dict[str, Any]:
     """The arguments of an HM-LSTM that say which cell it is: settings of its model and of its detectors."""
-    settings = {**vars(config), **vars(detectors), "boundary": detectors.estimator, "detector_hidden": detectors.hidden}
+    settings = dataclasses.asdict(config) | dataclasses.asdict(detectors)  # vars() lacks what JSON left to the default
+    settings |= {"boundary": detectors.estimator, "detector_hidden": detectors.hidden}
     return {field.name: settings[field.name] for field in dataclasses.fields(Variant) if field.init}
 
 
