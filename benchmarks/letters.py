@@ -30,8 +30,7 @@ def letter_ends(text: str, lifted: np.ndarray) -> np.ndarray | None:
 def main() -> None:
     model = hmrnn.load("handwriting-small")
     assert isinstance(model, StrokeModel)
-    lines = handwritten.write_lines(200, seed=2).strokes
-    assert lines.texts is not None
+    lines = handwritten.write_lines(200, seed=2)
     count = dict.fromkeys(("lines", "points", "ends", "strokes", "letters", "ends_of_strokes", "ends_of_letters"), 0)
     for line, text in zip(lines, lines.texts):
         lifted = np.flatnonzero(np.asarray(line)[:, 2] > 0.5) + 1

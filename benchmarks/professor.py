@@ -106,7 +106,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     corpus = load_strokes(DataConfig(format="handwritten", lines=300, valid_fraction=0.2))
-    scale = corpus.scale
+    scale = corpus.spec
     train, valid = lines(corpus.train, scale), lines(corpus.valid, scale)
     real = features(scale.decode(valid.transpose(0, 1).numpy()))
     for seed in given.seeds:

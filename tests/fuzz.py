@@ -44,7 +44,7 @@ from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.corpus import load_strokes
 from hmrnn.kinds.strokes.files import read_strokes, save_archive, save_strokes
 from hmrnn.kinds.strokes.iamondb import read_line
-from hmrnn.kinds.strokes.strokes import StrokeFile, Strokes
+from hmrnn.kinds.strokes.strokes import Strokes
 from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.training.detectors import changed_detectors
 
@@ -193,7 +193,7 @@ def stroke_archives(folder: Path) -> Target:
     for ending in ("npz", "json", "csv"):
         save_strokes(strokes, folder / f"valid.{ending}")
         seeds[f"damaged.{ending}"] = (folder / f"valid.{ending}").read_bytes()
-    save_archive(StrokeFile(strokes), folder / "archive.npz")
+    save_archive(strokes, folder / "archive.npz")
     seeds["archived.npz"] = (folder / "archive.npz").read_bytes()
     seeds["damaged.npz.xz"] = lzma.compress(seeds["damaged.npz"])
     for ending in ("tar", "tar.gz"):

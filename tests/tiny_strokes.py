@@ -30,7 +30,7 @@ def strokes(count: int, seed: int = 0) -> Strokes:
 
 def corpus(train: int = 18, valid: int = 5, seed: int = 0) -> StrokeCorpus:
     parts = [strokes(count, seed + k) for k, count in enumerate((train, valid, valid))]
-    return StrokeCorpus("tiny", *parts, scale=Scale.of(parts[0]))
+    return StrokeCorpus("tiny", Scale.of(parts[0]), *parts)
 
 
 def config(**changes: Any) -> Config:
@@ -44,7 +44,7 @@ def model(seed: int = 0, **changes: Any) -> StrokeModel:
     """An untrained model."""
     torch.manual_seed(seed)
     chosen = config(**changes)
-    return StrokeModel(HandwritingModel(chosen.model, detectors=chosen.detectors).eval(), corpus().scale, chosen)
+    return StrokeModel(HandwritingModel(chosen.model, detectors=chosen.detectors).eval(), corpus().spec, chosen)
 
 
 def save(directory: Path, model: StrokeModel) -> Path:

@@ -232,7 +232,7 @@ def test_a_damaged_scale_is_said(tmp_path: Path) -> None:
     model = tiny_strokes.model()
     scale = hmrnn.kinds.strokes.strokes.Scale((0.0, 0.0), (1.0, -1.0))
     tiny_strokes.save(tmp_path / "bad", StrokeModel(model.network, scale, model.config))
-    with pytest.raises(InputError, match="deviation of a scale must be two positive numbers"):
+    with pytest.raises(InputError, match="deviation"):
         hmrnn.load(tmp_path / "bad")
 
 

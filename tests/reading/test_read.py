@@ -25,7 +25,7 @@ def made(kind: str, **changes: object) -> tuple[Predictor, torch.Tensor]:
     torch.manual_seed(3)
     if kind == "strokes":
         config = tiny_strokes.config(**changes)
-        model = kind_of(config).network(config, tiny_strokes.corpus().scale)
+        model = kind_of(config).network(config, tiny_strokes.corpus().spec)
         points = torch.randn(T, B, 3, dtype=torch.float64)
         points[..., 2] = (points[..., 2] > 1).double()
         return model.double(), points
@@ -113,7 +113,7 @@ def test_symbols_are_checked(symbols: list[float], message: str) -> None:
 def test_what_a_model_reads() -> None:
     """Vocabulary and scale have one face, by which data become the input of a model and are shown."""
     text: checkpoint.Reads = tiny.VOCABULARY
-    strokes: checkpoint.Reads = tiny_strokes.corpus().scale
+    strokes: checkpoint.Reads = tiny_strokes.corpus().spec
     assert [(r.modality, r.unit, r.describe()) for r in (text, strokes)] == [
         ("text", "character", "text, 9 characters"),
         ("strokes", "point", "pen strokes"),

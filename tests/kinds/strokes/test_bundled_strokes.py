@@ -33,7 +33,7 @@ def model() -> StrokeModel:
 @pytest.fixture(scope="module")
 def lines() -> Strokes:
     """Lines of another seed than those it was trained with."""
-    return handwritten.write_lines(40, seed=2).strokes
+    return handwritten.write_lines(40, seed=2)
 
 
 def test_the_card_describes_the_model(model: StrokeModel) -> None:

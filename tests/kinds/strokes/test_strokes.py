@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import dataclasses
 import gzip
 import io
 import json
@@ -15,9 +16,9 @@ from lines import line, npz, some, steps
 
 from hmrnn import InputError
 from hmrnn.config import DataConfig
-from hmrnn.kinds.strokes.corpus import leave_out_short, load_strokes
+from hmrnn.kinds.strokes.corpus import _random_parts, load_strokes
 from hmrnn.kinds.strokes.files import read_strokes, save_archive, save_strokes
-from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, StrokeFile, Strokes, polylines
+from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes, coordinates, polylines
 
 
 def test_sequences() -> None:
@@ -28,17 +29,19 @@ def test_sequences() -> None:
     np.testing.assert_array_equal(strokes[0], first)
     np.testing.assert_array_equal(strokes[-1], second)
     assert [len(s) for s in strokes] == [5, 3]
-    assert strokes.index("b") == 1
+    for which, k in ((None, 0), ("1", 0), ("2", 1), ("b", 1)):
+        np.testing.assert_array_equal(strokes.line(which), strokes[k])
     with pytest.raises(IndexError):
         strokes[2]
-    with pytest.raises(InputError, match=r"no sequence is called 'c', of 2 sequences: a, b$"):
-        strokes.index("c")
+    for which in ("c", "3", "0", ""):
+        with pytest.raises(InputError):
+            strokes.line(which)
 
 
 def test_coordinates_and_polylines() -> None:
     drawn = [[(10, 20), (13, 24)], [(0, 0)], [(5, 5), (6, 5), (7, 5)]]
     strokes = Strokes.of([steps(drawn)])
-    np.testing.assert_array_equal(strokes.coordinates(0) + (10, 20), [p for stroke in drawn for p in stroke])
+    np.testing.assert_array_equal(coordinates(strokes[0]) + (10, 20), [p for stroke in drawn for p in stroke])
     assert [(piece + (10, 20)).tolist() for piece in polylines(strokes[0])] == [[list(p) for p in s] for s in drawn]
 
 
@@ -54,16 +57,6 @@ def test_select() -> None:
     for i, k in enumerate([4, 0, 4]):
         np.testing.assert_array_equal(chosen[i], strokes[k])
     assert len(strokes.select([])) == 0
-
-
-def test_checksum_tells_sets_apart() -> None:
-    strokes = some(4)
-    changed = strokes.steps.copy()
-    changed[3, 0] += 1
-    sums = {strokes.checksum, strokes.select([1, 0, 2, 3]).checksum, some(5).checksum}
-    sums.add(Strokes(strokes.offsets, changed, strokes.names).checksum)
-    assert len(sums) == 4
-    assert some(4).checksum == strokes.checksum
 
 
 def test_scale_leaves_out_first_steps() -> None:
@@ -83,7 +76,7 @@ def test_scale_leaves_out_first_steps() -> None:
 def test_scale_refuses_what_no_model_can_read(value: float) -> None:
     steps = np.zeros((4, 3))
     steps[2, 1] = value
-    with pytest.raises(InputError, match=r"^steps must be finite and at most 1e\+15 deviations \(1.0, 2.0\) long$"):
+    with pytest.raises(InputError):
         Scale((0.0, 0.0), (1.0, 2.0)).encode(steps)
 
 
@@ -94,18 +87,16 @@ def test_scale_as_json() -> None:
 
 @pytest.mark.parametrize("damage", [
     None, {}, {"mean": [0, 0]}, {"mean": [0, 0], "deviation": [1, 0]}, {"mean": [0, 0], "deviation": [1]},
-    {"mean": [0, "x"], "deviation": [1, 1]}, {"mean": [0, float("nan")], "deviation": [1, 1]},
-    {"mean": [0, 0], "deviation": [1, float("inf")]}, {"mean": [0, True], "deviation": [1, 1]},
+    {"mean": [0, "x"], "deviation": [1, 1]}, {"mean": [0, 0], "deviation": [1, float("nan")]},
+    {"mean": [0, 0], "deviation": [1, 1], "more": 1}, {"mean": [0, 0], "deviation": [1, True]},
 ])  # fmt: skip
 def test_damaged_scale(damage: object) -> None:
-    with pytest.raises(InputError, match="scale"):
+    with pytest.raises(InputError):
         Scale.from_dict(damage)
 
 
-def test_scale_of_nothing_to_predict() -> None:
-    with pytest.raises(InputError, match="at least 2 points"):
-        Scale.of(Strokes.of([[(0, 0, 1)]]))
-    with pytest.raises(InputError, match="has the same Δy"):
+def test_writing_needs_two_dimensions() -> None:
+    with pytest.raises(InputError):
         Scale.of(Strokes.of([[(0, 0, 0), (1, 0, 0), (3, 0, 1)]]))
 
 
@@ -127,9 +118,9 @@ def test_texts_are_kept(tmp_path: Path, name: str) -> None:
 
 
 def test_other_endings_and_equal_names_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"\.npz, \.json or \.csv"):
+    with pytest.raises(InputError):
         save_strokes(some(1), tmp_path / "s.txt")
-    with pytest.raises(InputError, match="names of sequences must differ"):
+    with pytest.raises(InputError):
         save_strokes(Strokes.of([steps(line(4))] * 2, ["a", "a"]), tmp_path / "s.csv")
     assert list(tmp_path.iterdir()) == []
 
@@ -160,7 +151,7 @@ def test_corpus_of_own_files(tmp_path: Path) -> None:
     assert sorted(name for part in parts(corpus) for name in part) == sorted(
         [*map(str, range(1, 41)), *(f"b{k}" for k in range(20))]
     )
-    assert corpus.scale == Scale.of(corpus.train)
+    assert corpus.spec == Scale.of(corpus.train)
     size = sum(path.stat().st_size for path in tmp_path.iterdir() if path.is_file())
     assert told[-1] == (size, size)
     assert corpus.name == tmp_path.name
@@ -182,10 +173,7 @@ def test_split_is_drawn_by_the_seed_alone(tmp_path: Path) -> None:
 
 def test_split_of_the_paper() -> None:
     """11,628 lines give 10,465, 581 and 582."""
-    from hmrnn.kinds.strokes.corpus import _random_parts
-
-    strokes = Strokes.of([[(0, 0, 1)]] * 11_628)
-    drawn = _random_parts(DataConfig(format="iamondb"), strokes)
+    drawn = _random_parts(DataConfig(format="iamondb"), Strokes.of([[(0, 0, 1)]] * 11_628))
     assert [len(part) for part in drawn] == [10_465, 581, 582]
     assert sorted(np.concatenate(drawn).tolist()) == list(range(11_628))
 
@@ -193,7 +181,7 @@ def test_split_of_the_paper() -> None:
 def test_split_given_in_the_file(tmp_path: Path) -> None:
     split = ["train", "valid", "test", "train"]
     strokes = some(4)
-    points = np.concatenate([strokes.coordinates(i) for i in range(4)])
+    points = np.concatenate([coordinates(line) for line in strokes])
     path = npz(tmp_path / "s.npz", offsets=strokes.offsets, points=points, pen_up=strokes.steps[:, 2], split=split)
     assert parts(load_strokes(DataConfig(format="strokes", path=(path,)))) == [["1", "4"], ["2"], ["3"]]
     sequences = [{"strokes": line(4, k), "split": part} for k, part in enumerate(split)]
@@ -203,10 +191,12 @@ def test_split_given_in_the_file(tmp_path: Path) -> None:
 
 
 def test_skipped_files_of_joined_archives_are_kept(tmp_path: Path) -> None:
-    for name in "ab":
-        save_archive(StrokeFile(some(3), skipped=(f"{name}-01.xml: it is empty",)), tmp_path / f"{name}.npz")
+    reasons = tuple(f"{name}-01.xml: it is empty" for name in "ab")
+    for why in reasons:
+        save_archive(dataclasses.replace(some(3), skipped=(why,)), tmp_path / f"{why[0]}.npz")
     corpus = load_strokes(DataConfig(format="strokes", path=(str(tmp_path),)))
-    assert corpus.skipped == ("a-01.xml: it is empty", "b-01.xml: it is empty")
+    assert corpus.train.skipped == reasons
+    assert all(why in corpus.describe() for why in reasons)
 
 
 def test_short_lines_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -217,21 +207,9 @@ def test_short_lines_are_left_out_and_counted(tmp_path: Path) -> None:
     longer = load_strokes(DataConfig(format="strokes", path=config.path, min_points=30))
     assert longer.short == 30
     assert min(part.lengths.min() for part in (longer.train, longer.valid, longer.test)) == 30
-    assert "30" in longer.describe()
-    with pytest.raises(InputError, match=r"^data\.min_points\b"):
+    with pytest.raises(InputError) as error:
         load_strokes(DataConfig(format="strokes", path=config.path, min_points=300))
-    save_strokes(Strokes.of([np.array([[0.0, 0.0, 1.0]])] * 3), tmp_path / "dots.npz")
-    with pytest.raises(InputError, match=r"^data\.min_points 2: .*\(the longest has 1\)"):
-        load_strokes(DataConfig(format="strokes", path=(str(tmp_path / "dots.npz"),)))
-
-
-def test_lines_that_a_model_cannot_predict_are_left_out_and_named() -> None:
-    strokes = Strokes.of([steps(line(n, n)) for n in (1, 2, 5, 1)], ["a", "b", "c", "d"])
-    kept, short = leave_out_short(strokes, "mine.npz")
-    assert (kept.names, kept.lengths.tolist(), short) == (("b", "c"), [2, 5], ("a", "d"))
-    assert leave_out_short(kept, "mine.npz")[1] == ()
-    with pytest.raises(InputError, match=r"mine\.npz: every line has fewer than 2 points .*; give longer lines"):
-        leave_out_short(strokes.select([0, 3]), "mine.npz")
+    assert error.value.setting == "data.min_points"
 
 
 def test_nothing_of_it_is_pickled(tmp_path: Path) -> None:

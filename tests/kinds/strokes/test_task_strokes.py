@@ -59,9 +59,9 @@ def run(directory: Path, config: Any, *, resume: bool = False, stop: int | None 
 
 def test_evaluation_is_the_mean_over_lines_of_their_log_likelihoods() -> None:
     model, corpus = tiny_strokes.model(), tiny_strokes.corpus()
-    totals = line_by_line(model.network, corpus.valid, corpus.scale)
+    totals = line_by_line(model.network, corpus.valid, corpus.spec)
     for batch_size in (1, 2, 5, 8):
-        result = evaluate_strokes(model.network, corpus.valid, corpus.scale, batch_size=batch_size)
+        result = evaluate_strokes(model.network, corpus.valid, corpus.spec, batch_size=batch_size)
         assert result.log_likelihood == pytest.approx(np.mean(totals), rel=1e-5)
         assert (result.sequences, result.points) == (5, int(corpus.valid.lengths.sum()) - 5)
         assert result.per_point == pytest.approx(sum(totals) / result.points, rel=1e-5)
@@ -72,11 +72,11 @@ def test_evaluation_counts_boundaries_and_updates_of_real_points_only() -> None:
     fired, changed, points = np.zeros(2), np.zeros(3), 0
     for line in corpus.valid:
         with torch.no_grad():
-            _, out, _ = model.network(torch.from_numpy(corpus.scale.encode(line))[:-1, None])
+            _, out, _ = model.network(torch.from_numpy(corpus.spec.encode(line))[:-1, None])
         fired += out.boundaries.sum((0, 1)).numpy()
         changed += (out.operations != Operation.COPY).sum((0, 1)).numpy()
         points += len(line) - 1
-    result = evaluate_strokes(model.network, corpus.valid, corpus.scale, batch_size=5)
+    result = evaluate_strokes(model.network, corpus.valid, corpus.spec, batch_size=5)
     assert result.rates == pytest.approx(fired / points)
     assert result.updates == pytest.approx(changed / points)
     assert result.saved == pytest.approx(1 - changed.sum() / points / 3)
@@ -90,7 +90,7 @@ def test_losses_of_an_epoch_average_to_the_measure() -> None:
     assert it.chunks == 5  # of 18 lines: 20 rows
     with torch.no_grad():
         losses = [float(it.loss(it.model, it.batch(0, chunk), None).value) for chunk in range(it.chunks)]
-    expected = -np.mean(line_by_line(it.model, corpus.train, corpus.scale))
+    expected = -np.mean(line_by_line(it.model, corpus.train, corpus.spec))
     assert it.measure(float(np.mean(losses))) == pytest.approx(expected, rel=1e-5)
     assert np.mean(losses) == pytest.approx(expected / (np.mean(corpus.train.lengths) - 1), rel=1e-5)
 
@@ -152,7 +152,7 @@ def test_a_checkpoint_holds_the_scale(tmp_path: Path) -> None:
     assert sorted(path.name for path in best.iterdir()) == [
         "config.json", "input.json", "manifest.json", "model.safetensors",
     ]  # fmt: skip
-    assert checkpoint.read(best).reads == tiny_strokes.corpus().scale
+    assert checkpoint.read(best).reads == tiny_strokes.corpus().spec
 
 
 def test_the_mixture_passes_through_the_network_whole() -> None:

@@ -94,7 +94,7 @@ def test_soft_boundaries_save_nothing() -> None:
     assert soft.validate().updates == (1.0, 1.0, 1.0)  # which the report shows
     corpus = tiny_strokes.corpus()
     strokes = tiny_strokes.model(estimator="soft").network
-    assert evaluate_strokes(strokes, corpus.valid, corpus.scale).saved == 0
+    assert evaluate_strokes(strokes, corpus.valid, corpus.spec).saved == 0
 
 
 def test_the_papers_count() -> None:
@@ -160,7 +160,7 @@ def test_every_module_is_left_in_the_mode_that_it_was_in(what: str, tmp_path: Pa
     if what == "text":
         evaluate(model, SYMBOLS)
     elif what == "strokes":
-        evaluate_strokes(model, corpus.valid, corpus.scale)
+        evaluate_strokes(model, corpus.valid, corpus.spec)
     else:
         (tmp_path / "a.txt").write_text(tiny.text(50))
         segment_files(TextModel(model, tiny.VOCABULARY, tiny.config()), [tmp_path / "a.txt"], tmp_path / "out")

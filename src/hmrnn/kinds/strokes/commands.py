@@ -17,13 +17,13 @@ from hmrnn.analysis.sections import Section
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config, ModelConfig
 from hmrnn.errors import InputError, Note
-from hmrnn.kinds.strokes.corpus import leave_out_short, write_archive
+from hmrnn.kinds.strokes.corpus import write_archive
 from hmrnn.kinds.strokes.drawing import check_drawing_path, save_drawing
 from hmrnn.kinds.strokes.files import ENDINGS, read_strokes, save_strokes
 from hmrnn.kinds.strokes.gold import against_pen_ups, pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.report import demo, sections
-from hmrnn.kinds.strokes.strokes import Strokes, counted
+from hmrnn.kinds.strokes.strokes import FEWEST, Strokes, counted, joined
 from hmrnn.kinds.strokes.write import scribble
 from hmrnn.pretrained.commands import SequenceCommands, agreement, measured, record
 
@@ -119,14 +119,14 @@ class StrokeCommands(SequenceCommands):
 
 def _lines(paths: Sequence[str]) -> Strokes:
     """The lines of all files, without those of one point."""
-    parts = [read_strokes(path) for path in paths]
-    names = [name for part in parts for name in part.names]
-    strokes, short = leave_out_short(Strokes.of([line for part in parts for line in part], names), ", ".join(paths))
-    if short:
-        which = short[0] + (" and others" if len(short) > 1 else "")
+    strokes = joined([read_strokes(path) for path in paths])
+    long = strokes.lengths >= FEWEST
+    if not long.all():
+        short = strokes.select(np.flatnonzero(~long))
+        which = short.names[0] + (" and others" if len(short) > 1 else "")
         left_out = f"{counted(len(short), 'line')} of one point left out, with nothing to predict: {which}"
         warnings.warn(left_out, Note, stacklevel=2)
-    return strokes
+    return strokes.select(np.flatnonzero(long))
 
 
 def _rows(model: StrokeModel, strokes: Strokes) -> list[scores.Row]:

@@ -61,7 +61,7 @@ def evaluate_strokes(
     batch; the sums are then added up. ``how`` may hold ``precision`` and ``progress``.
     """
     conditions = None
-    if model.config.conditioned and strokes.conditions is not None:
+    if model.config.conditioned and strokes.conditions:
         conditions = encode(strokes.conditions, model.config)
     elif model.config.conditioned and model.condition.value is not None:
         conditions = model.condition.value.expand(len(strokes), *model.condition.value.shape[1:]).cpu().numpy()

@@ -14,7 +14,7 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.gold import against_pen_ups, pen_ups
 from hmrnn.kinds.strokes.ink import INK, PRIME, Sheet, check_drawable
-from hmrnn.kinds.strokes.strokes import counted
+from hmrnn.kinds.strokes.strokes import coordinates, counted
 from hmrnn.plots.style import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, new_figure, new_page, styled, superscript
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def figure5(steps: np.ndarray, segmentation: Segmentation, *, levels: Sequence[i
         [row, *_] = compare([[ends]], {"pen-ups": [pen_ups(steps)]}, [len(steps)])
         rows.append((f"segments of z{superscript(level)}", ends, _scores(ends, scores[level], row.chance)))
 
-    points = np.cumsum(steps[:, :2], axis=0, dtype=np.float64)
+    points = coordinates(steps)
     wide, high = (float(size) for size in np.ptp(points, axis=0))
     width = _WIDTH - _SCORES
     around = 2 * _MARGIN * max(wide, high)

@@ -69,7 +69,7 @@ class Handwriting(Kind):
     def task(self, config: Config, corpus: StrokeCorpus, device: torch.device, rank: int = 0, world: int = 1) -> Task:
         from hmrnn.kinds.strokes.task import StrokeTask
 
-        network = self.network(config, corpus.scale, config.train.engine)
+        network = self.network(config, corpus.spec, config.train.engine)
 
         return StrokeTask(config, corpus, network, device, rank, world)
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from hmrnn.analysis.segmentation import Segmentation
@@ -125,7 +126,8 @@ class StrokeModel(Model):
         """The corpus that it was trained on, which may have moved to ``path``."""
         data = dataclasses.replace(self.config.data, path=path) if path else self.config.data
         corpus = load_strokes(data, progress)
-        if not np.allclose(dataclasses.astuple(corpus.scale), dataclasses.astuple(self.scale), rtol=1e-9, atol=0):
+        known, found = (msgspec.structs.astuple(scale) for scale in (self.scale, corpus.spec))
+        if not np.allclose(found, known, rtol=1e-9, atol=0):
             raise InputError(
                 f"{corpus.name} has another scale than the model: its lines, their names or their split are not those "
                 "that the model was trained on"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import zlib
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
 import numpy as np
 
 from hmrnn.errors import InputError
+from hmrnn.sequences import SequenceCorpus
 
 LARGEST = 1e6
 """Largest absolute coordinate: beyond it a float32 step would lose precision."""
@@ -24,7 +25,7 @@ POINT, LAST = "o", "^"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Strokes:
+class Strokes(Sequence[np.ndarray]):
     """A set of sequences of pen movements, each a line of writing or a drawing.
 
     A step holds Δx and Δy from the previous point (y grows downwards) and whether the pen is lifted after this point.
@@ -35,7 +36,7 @@ class Strokes:
         >>> strokes = Strokes.of([[(0, 0, 0), (3, 4, 1), (5, 0, 1)]], names=["a tick and a dot"])
         >>> len(strokes), strokes.lengths
         (1, array([3]))
-        >>> strokes.coordinates(0).tolist()
+        >>> coordinates(strokes[0]).tolist()
         [[0.0, 0.0], [3.0, 4.0], [8.0, 4.0]]
     """
 
@@ -44,18 +45,30 @@ class Strokes:
     steps: np.ndarray
     """(N, 3) float32."""
     names: tuple[str, ...]
-    texts: tuple[str, ...] | None = None
-    """What each sequence says, "" if unknown; None if unknown for all."""
-    conditions: tuple[str, ...] | None = None
+    texts: tuple[str, ...] = ()
+    """What each sequence says, "" if unknown; empty if unknown for all."""
+    split: tuple[str, ...] = ()
+    """The part of the corpus that each sequence belongs to, if its file says so."""
+    conditions: tuple[str, ...] = ()
     """With data.condition: the condition of each sequence."""
+    skipped: tuple[str, ...] = ()
+    """Files that could not be read with the others, each with the reason."""
 
     @staticmethod
-    def of(sequences: Sequence[Any], names: Sequence[str] | None = None, texts: Sequence[str] | None = None) -> Strokes:
-        """A set of sequences (n, 3); default names are 1, 2, ..."""
+    def of(
+        sequences: Sequence[Any],
+        names: Sequence[str] | None = None,
+        texts: Sequence[str] = (),
+        *,
+        source: str = "these sequences",
+        points: bool = False,
+        **more: Sequence[str],
+    ) -> Strokes:
+        """A set of sequences (n, 3) of steps or, with ``points``, of coordinates; default names are 1, 2, ..."""
         arrays = [np.asarray(sequence, np.float64).reshape(-1, 3) for sequence in sequences]
         steps = np.concatenate([np.zeros((0, 3)), *arrays])
         offsets = np.cumsum([0, *map(len, arrays)])
-        return from_arrays(steps[:, :2], steps[:, 2], offsets, names, texts, "these sequences")
+        return from_arrays(steps[:, :2], steps[:, 2], offsets, names, source=source, points=points, texts=texts, **more)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -63,15 +76,10 @@ class Strokes:
     def __repr__(self) -> str:
         return f"Strokes({counted(len(self), 'sequence')} of {counted(len(self.steps), 'point')} in all)"
 
-    def __getitem__(self, i: int) -> np.ndarray:
+    def __getitem__(self, i: int) -> np.ndarray:  # type: ignore[override]
         """The steps of one sequence, (n, 3)."""
-        if not -len(self) <= i < len(self):
-            raise IndexError(f"sequence {i} is out of range: there are {len(self)}")
-        i %= len(self)
+        i = range(len(self))[i]
         return self.steps[self.offsets[i] : self.offsets[i + 1]]
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return (self[i] for i in range(len(self)))
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
@@ -83,22 +91,13 @@ class Strokes:
         """CRC-32 of all steps and lengths."""
         return zlib.crc32(self.steps.tobytes(), zlib.crc32(self.offsets.tobytes()))
 
-    def coordinates(self, i: int) -> np.ndarray:
-        """(n, 2) float64: the points of one sequence, the first at (0, 0)."""
-        return np.cumsum(self[i][:, :2], axis=0, dtype=np.float64)
-
-    def index(self, name: str) -> int:
-        """The index of the sequence with this name; InputError if there is none."""
-        try:
-            return self.names.index(name)
-        except ValueError:
-            some = ", ".join([*self.names[:3], *["..."] * (len(self) > 3)])
-            raise InputError(f"no sequence is called {name!r}, of {counted(len(self), 'sequence')}: {some}") from None
-
     def line(self, which: str | None) -> np.ndarray:
         """The steps of a sequence by its name or its number, counted from 1; the first if ``which`` is None."""
-        number = int(which[:18]) if which and which.isdecimal() and which not in self.names else 1 if not which else 0
-        return self[number - 1] if 1 <= number <= len(self) else self[self.index(which or "")]
+        keys = [*self.names, *map(str, range(1, len(self) + 1))]
+        if which is None or which in keys:
+            return self[0 if which is None else keys.index(which) % len(self)]
+        some = ", ".join([*self.names[:3], *["..."] * (len(self) > 3)])
+        raise InputError(f"no sequence is called {which!r}, of {counted(len(self), 'sequence')}: {some}")
 
     def select(self, indices: Sequence[int] | np.ndarray) -> Strokes:
         """A set of some of the sequences, in the order given."""
@@ -107,9 +106,26 @@ class Strokes:
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         # The index in self.steps of every step of the new set.
         places = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
-        texts = None if self.texts is None else tuple(self.texts[i] for i in chosen)
-        conditions = None if self.conditions is None else tuple(self.conditions[i] for i in chosen)
-        return Strokes(offsets, self.steps[places], tuple(self.names[i] for i in chosen), texts, conditions)
+        columns: dict[str, Any] = {
+            name: tuple(column[i] for i in chosen) for name in COLUMNS if (column := getattr(self, name))
+        }
+        return dataclasses.replace(self, offsets=offsets, steps=self.steps[places], **columns)
+
+
+COLUMNS = ("names", "texts", "split", "conditions")
+"""The fields of :class:`Strokes` that hold a value for each sequence."""
+
+
+def joined(sets: Sequence[Strokes]) -> Strokes:
+    """Several sets as one; where one has texts, or a split, those of others are ""."""
+    columns: dict[str, Any] = {
+        name: tuple(value for one in sets for value in getattr(one, name) or [""] * len(one))
+        for name in COLUMNS
+        if any(getattr(one, name) for one in sets)
+    }
+    offsets = np.cumsum([0, *(length for one in sets for length in one.lengths)])
+    steps, skipped = np.concatenate([one.steps for one in sets]), tuple(why for one in sets for why in one.skipped)
+    return Strokes(offsets, steps, skipped=skipped, **columns)
 
 
 Lines = Strokes | Sequence[np.ndarray] | np.ndarray
@@ -121,26 +137,22 @@ def as_lines(lines: Lines) -> list[np.ndarray]:
     return [lines] if isinstance(lines, np.ndarray) and lines.ndim == 2 else list(lines)
 
 
-@dataclasses.dataclass(frozen=True)
-class Scale:
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Mean and standard deviation of Δx and Δy; a model reads and predicts ``(step - mean) / deviation``."""
 
     modality: ClassVar[Literal["strokes"]] = "strokes"
     unit: ClassVar[str] = "point"
     mean: tuple[float, float]
-    deviation: tuple[float, float]
+    deviation: tuple[Positive, Positive]
 
     @staticmethod
     def of(strokes: Strokes) -> Scale:
         """The scale of the steps that a model predicts: all but the first of each sequence."""
         moves = np.delete(strokes.steps[:, :2], strokes.offsets[:-1], axis=0).astype(np.float64)
-        if not len(moves):
-            raise InputError("a scale needs a sequence of at least 2 points; there is none")
-        mean, deviation = moves.mean(axis=0), moves.std(axis=0)
-        for axis, value in zip("xy", deviation):
-            if not value > 0:
-                raise InputError(f"every step of these strokes has the same Δ{axis}; writing needs two dimensions")
-        return Scale((float(mean[0]), float(mean[1])), (float(deviation[0]), float(deviation[1])))
+        return Scale.from_dict({"mean": moves.mean(axis=0).tolist(), "deviation": moves.std(axis=0).tolist()})
 
     def encode(self, steps: np.ndarray) -> np.ndarray:
         """Steps (..., 3) normalised for a model, float32; the pen bit is unchanged."""
@@ -167,80 +179,69 @@ class Scale:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {"mean": list(self.mean), "deviation": list(self.deviation)}
+        return msgspec.structs.asdict(self)
 
     @staticmethod
     def from_dict(data: Any) -> Scale:
         """The scale that ``to_dict`` wrote; InputError if ``data`` is anything else."""
-        if not isinstance(data, dict) or set(data) != {"mean", "deviation"}:
-            got = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__
-            raise InputError(f"a scale has exactly the fields mean and deviation; got {got}")
-        for name, pair in data.items():
-            numbers = isinstance(pair, list) and len(pair) == 2 and all(type(v) in (int, float) for v in pair)
-            if not numbers or not all(math.isfinite(v) and (v > 0 or name == "mean") for v in pair):
-                wanted = "finite" if name == "mean" else "positive"
-                raise InputError(f"the {name} of a scale must be two {wanted} numbers; got {pair!r}")
-        return Scale(tuple(map(float, data["mean"])), tuple(map(float, data["deviation"])))  # type: ignore[arg-type]
+        try:
+            return msgspec.convert(data, Scale)
+        except msgspec.ValidationError as error:
+            raise InputError(f"this is no scale of strokes, which move in two dimensions: {error}") from error
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class StrokeFile:
-    """The contents of a file of strokes, or of a collection of files, before it is split."""
-
-    strokes: Strokes
-    split: tuple[str, ...] | None = None
-    """The part that each sequence belongs to, if the file says so."""
-    skipped: tuple[str, ...] = ()
-    """Files that could not be read, each with the reason."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class StrokeCorpus:
+@dataclasses.dataclass(frozen=True)
+class StrokeCorpus(SequenceCorpus):
     """Strokes for training, validation and test, and the scale of the training part."""
 
-    name: str
+    spec: Scale
     train: Strokes
     valid: Strokes
     test: Strokes
-    scale: Scale
-    skipped: tuple[str, ...] = ()
-    """Files that could not be read, each with the reason."""
     short: int = 0
     """Number of sequences left out because they have fewer points than ``data.min_points``."""
 
     @property
     def conditions(self) -> tuple[str, ...]:
         """The conditions of all sequences; none without data.condition."""
-        return tuple(row for part in (self.train, self.valid, self.test) for row in part.conditions or ())
+        return self.train.conditions + self.valid.conditions + self.test.conditions
 
     def describe(self) -> str:
         """A summary of a few lines."""
-        parts = (self.train, self.valid, self.test)
-        lengths = np.concatenate([part.lengths for part in parts])
+        parts = {"train": self.train, "valid": self.valid, "test": self.test}
+        lengths = np.concatenate([part.lengths for part in parts.values()])
         left_out = f"; {counted(self.short, 'shorter line')} left out" if self.short else ""
         lines = [
             f"{self.name}: {len(lengths):,} lines of {lengths.min()} to {lengths.max()} points, "
             f"{lengths.mean():.1f} on average{left_out}"
         ]
-        for name, part in zip(("train", "valid", "test"), parts):
+        for name, part in parts.items():
             points = len(part.steps)
             lines.append(
                 f"{name:5} {len(part):>8,} {'line, ' if len(part) == 1 else 'lines,'} {points:>11,} points, "
                 f"{points / len(part):.1f} per line, {points / part.steps[:, 2].sum():.1f} per stroke"
             )
-        (x, y), (dx, dy) = self.scale.mean, self.scale.deviation
+        (x, y), (dx, dy) = self.spec.mean, self.spec.deviation
         lines.append(f"a step of the training part: Δx {x:.2f} ± {dx:.2f}, Δy {y:.2f} ± {dy:.2f}")
-        if self.skipped:
-            lines.append(f"{counted(len(self.skipped), 'file')} skipped:")
-            lines += [f"  {reason}" for reason in self.skipped[:10]]
-            lines += [f"  and {len(self.skipped) - 10} more"] if len(self.skipped) > 10 else []
+        if skipped := self.train.skipped:
+            lines += [f"{counted(len(skipped), 'file')} skipped:", *(f"  {reason}" for reason in skipped[:10])]
+            lines += [f"  and {len(skipped) - 10} more"] if len(skipped) > 10 else []
         return "\n".join(lines)
+
+
+def coordinates(steps: np.ndarray) -> np.ndarray:
+    """(n, 2) float64: the points of a sequence of steps (n, 3), relative to where its first step starts."""
+    return np.cumsum(steps[:, :2], axis=0, dtype=np.float64)
 
 
 def polylines(steps: np.ndarray) -> list[np.ndarray]:
     """The strokes of a sequence as points (n, 2), from its steps (T, 3); a stroke ends after a point with pen_up."""
-    points = np.cumsum(steps[:, :2], axis=0, dtype=np.float64)
-    return [part for part in np.split(points, np.flatnonzero(steps[:, 2] > 0.5) + 1) if len(part)]
+    return [part for part in np.split(coordinates(steps), np.flatnonzero(steps[:, 2] > 0.5) + 1) if len(part)]
+
+
+def marked(strokes: Sequence[Sequence[Sequence[float]]]) -> np.ndarray:
+    """(n, 3): the points of strokes with 1 at the last of each stroke."""
+    return np.array([(*point, k == len(stroke)) for stroke in strokes for k, point in enumerate(stroke, start=1)])
 
 
 def counted(number: int, what: str) -> str:
@@ -252,11 +253,12 @@ def from_arrays(
     xy: np.ndarray,
     pen_up: np.ndarray,
     offsets: np.ndarray,
-    names: Sequence[str] | None,
-    texts: Sequence[str] | None,
-    source: str,
+    names: Sequence[str] | None = None,
     *,
+    source: str,
     points: bool = False,
+    skipped: Sequence[str] = (),
+    **columns: Sequence[str],
 ) -> Strokes:
     """Strokes from unchecked arrays; InputError, naming ``source``, if they do not fit together.
 
@@ -264,62 +266,38 @@ def from_arrays(
         xy: (N, 2) steps, or coordinates if ``points``. The first step of each sequence is replaced by 0.
         pen_up: (N,) zeros and ones. The value at the last point of each sequence is replaced by 1.
         offsets: (n + 1,), as in :class:`Strokes`.
+        columns: texts and split.
     """
-    _check(xy, pen_up, offsets, source)
     bound = LARGEST if points else 2 * LARGEST
-    wrong = np.flatnonzero(~(np.abs(xy.astype(np.float64)).max(axis=1, initial=0) <= bound))
-    if wrong.size:
-        shown = ", ".join(f"{value:g}" for value in xy[wrong[0]])
-        what = "coordinate" if points else "step"
+    numbers = xy.dtype.kind in "iuf" and xy.ndim == 2 and xy.shape[1] == 2
+    fits = np.abs(xy.astype(np.float64)).max(axis=1, initial=0) <= bound if numbers else np.zeros(1, bool)
+    if not fits.all():
+        where = f", with {xy[fits.argmin()]} at {fits.argmin()}" if numbers else ""
         raise InputError(
-            f"{source}: every {what} must lie between {-bound:g} and {bound:g}; point {wrong[0]} has ({shown})"
+            f"{source}: points must be numbers between {-bound:g} and {bound:g}, of shape (N, 2); "
+            f"got {xy.dtype} {xy.shape}{where}"
         )
-    count = len(offsets) - 1
-    for what, given in (("names", names), ("texts", texts)):
-        if given is not None and len(given) != count:
-            raise InputError(f"{source}: {counted(count, 'sequence')} must have as many {what}; got {len(given)}")
-        try:
-            "".join(given or ()).encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"{source}: {what} must be text that UTF-8 can encode; {error.reason}") from error
+    if pen_up.shape != (len(xy),) or not np.isin(pen_up, (0, 1)).all():
+        raise InputError(f"{source}: pen_up must be 0 or 1 for each of {counted(len(xy), 'point')}; got {pen_up}")
+    whole = offsets.ndim == 1 and offsets.dtype.kind in "iu"
+    lengths = np.diff(offsets.astype(np.int64)) if whole else np.zeros(0)
+    if not (lengths.size and lengths.min() > 0 and offsets[0] == 0 and offsets[-1] == len(xy)):
+        raise InputError(
+            f"{source}: there must be a sequence, and each must have a point: offsets ascend from 0 to {len(xy)}, the "
+            f"number of points; got {offsets}"
+        )
+    columns = {"names": tuple(map(str, range(1, len(lengths) + 1))) if names is None else names, **columns}
+    for what, column in columns.items():
+        text = "".join(column)
+        if len(column) not in (0, len(lengths)) or text.encode("utf-8", "replace").decode() != text:
+            raise InputError(
+                f"{source}: {what} must be text that UTF-8 can encode, one for each of "
+                f"{counted(len(lengths), 'sequence')}; got {len(column)}"
+            )
     steps = np.empty((len(xy), 3), np.float32)
     steps[:, :2] = np.diff(xy.astype(np.float64), axis=0, prepend=0) if points else xy
     steps[:, 2] = pen_up
     steps[offsets[:-1], :2] = 0
     steps[offsets[1:] - 1, 2] = 1
-    named = tuple(names) if names is not None else tuple(map(str, range(1, count + 1)))
-    return Strokes(offsets.astype(np.int64), steps, named, tuple(texts) if texts is not None else None)
-
-
-def _check(xy: np.ndarray, pen_up: np.ndarray, offsets: np.ndarray, source: str) -> None:
-    """InputError unless shapes and types fit, pen_up is binary, and offsets ascend from 0 to the number of points."""
-    if xy.ndim != 2 or xy.shape[1] != 2 or xy.dtype.kind not in "iuf":
-        raise InputError(f"{source}: points must be numbers of shape (N, 2); got {xy.dtype} {xy.shape}")
-    total = len(xy)
-    if pen_up.shape != (total,) or pen_up.dtype.kind not in "biuf":
-        raise InputError(
-            f"{source}: pen_up must have a value for each of {counted(total, 'point')}; "
-            f"got {pen_up.dtype} {pen_up.shape}"
-        )
-    wrong = np.flatnonzero((pen_up != 0) & (pen_up != 1))
-    if wrong.size:
-        raise InputError(f"{source}: pen_up must be 0 or 1; got {pen_up[wrong[0]]} at point {wrong[0]}")
-    if offsets.ndim != 1 or len(offsets) < 1 or offsets.dtype.kind not in "iu":
-        raise InputError(
-            f"{source}: offsets must be integers, one more than there are sequences; "
-            f"got {offsets.dtype} {offsets.shape}"
-        )
-    if len(offsets) == 1:
-        raise InputError(f"{source} holds no sequence")
-    first, last = int(offsets[0]), int(offsets[-1])
-    if (first, last) != (0, total):
-        raise InputError(
-            f"{source}: offsets must go from 0 to {total}, the number of points; they go from {first} to {last}"
-        )
-    lengths = np.diff(offsets.astype(np.int64))
-    wrong = np.flatnonzero(lengths < 1)
-    if wrong.size:
-        raise InputError(
-            f"{source}: offsets must ascend, as every sequence has at least one point; "
-            f"sequence {wrong[0] + 1} has {lengths[wrong[0]]}"
-        )
+    listed: dict[str, Any] = {name: tuple(column) for name, column in (columns | {"skipped": skipped}).items()}
+    return Strokes(offsets.astype(np.int64), steps, **listed)

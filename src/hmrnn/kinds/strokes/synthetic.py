@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from hmrnn.kinds.strokes.strokes import StrokeFile, from_arrays
+from hmrnn.kinds.strokes.strokes import Strokes
 from hmrnn.utils.archives import Progress
 
 VERSION = 1
@@ -55,22 +55,17 @@ class _Glyph:
     width: float
 
 
-def write_lines(count: int, seed: int = 1, progress: Progress | None = None) -> StrokeFile:
+def write_lines(count: int, seed: int = 1, progress: Progress | None = None) -> Strokes:
     """``count`` lines of handwriting with their texts, determined by the seed."""
     random = np.random.default_rng(seed)
-    texts, points, pen_up = [], [], []
+    texts, lines = [], []
     for i in range(count):
-        text = _sentence(random)
-        line, ends = _write(text, random)
-        texts.append(text)
-        points.append(line)
-        pen_up.append(ends)
+        texts.append(_sentence(random))
+        lines.append(_write(texts[-1], random))
         if progress and (i % 100 == 99 or i == count - 1):
             progress(i + 1, count)
-    offsets = np.cumsum([0, *map(len, points)])
     names = [f"line-{i:05d}" for i in range(1, count + 1)]
-    xy, up = np.concatenate(points), np.concatenate(pen_up)
-    return StrokeFile(from_arrays(xy, up, offsets, names, texts, "built-in handwriting", points=True))
+    return Strokes.of(lines, names, texts, source="built-in handwriting", points=True)
 
 
 def _sentence(random: np.random.Generator) -> str:
@@ -88,8 +83,8 @@ def _sentence(random: np.random.Generator) -> str:
     return " ".join(words)
 
 
-def _write(text: str, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """The points (n, 2) of a text, integers, and pen_up (n,)."""
+def _write(text: str, random: np.random.Generator) -> np.ndarray:
+    """The points of a text as integers x and y, and 1 where a stroke ends (n, 3)."""
     font = FONTS[random.integers(len(FONTS))]
     size = random.uniform(10, 16)
     points, ends = _set(text, font, spacing=random.uniform(-1.0, 2.5), space=random.uniform(0.7, 1.2))
@@ -101,7 +96,7 @@ def _write(text: str, random: np.random.Generator) -> tuple[np.ndarray, np.ndarr
     path = size * np.stack([x, y], axis=1)
     sampled, pen_up = _sample(path, ends, speed=size * random.uniform(2.2, 3.6), random=random)
     tremble = _smooth(random.normal(0, 1, sampled.shape)) * random.uniform(0.5, 4)
-    return np.rint(sampled + tremble), pen_up
+    return np.column_stack([np.rint(sampled + tremble), pen_up])
 
 
 def _set(text: str, font: str, spacing: float, space: float) -> tuple[np.ndarray, np.ndarray]:

@@ -30,10 +30,10 @@ class StrokeTask(PaddedTask):
         world: int = 1,
     ) -> None:
         t = config.train
-        self.corpus, self.reads = data, data.scale
+        self.corpus, self.reads = data, data.spec
         conditions = encode(data.train.conditions or (), config.model) if config.model.conditioned else None
         batches = StrokeBatches(
-            data.train, data.scale, t.batch_size, seed=t.seed, conditions=conditions, halt=config.model.halt
+            data.train, data.spec, t.batch_size, seed=t.seed, conditions=conditions, halt=config.model.halt
         )
         super().__init__(config, model, batches, device, rank, world)
         given = "".join(f"\n{row}" for row in data.conditions)
@@ -45,14 +45,14 @@ class StrokeTask(PaddedTask):
     def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
         t = self.config.train
         result = evaluate_strokes(
-            self.model, self.corpus.valid, self.corpus.scale, progress=progress, batch_size=t.batch_size,
+            self.model, self.corpus.valid, self.corpus.spec, progress=progress, batch_size=t.batch_size,
             precision=t.precision, share=self.share,
         )  # fmt: skip
         return Validation(-result.log_likelihood, result.rates, result.updates, result.multiply_adds, result.sequences)
 
     def describe(self) -> str:
         train, valid = self.corpus.train, self.corpus.valid
-        count = len(self.corpus.skipped)
+        count = len(train.skipped)
         skipped = f"; {counted(count, 'file')} could not be read" if count else ""
         return (
             f"{self.corpus.name}: {len(train):,} lines of {train.lengths.mean():.0f} points on average to train on, "
