@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import hmrnn
-from hmrnn.kinds.labels.number_scores import NumberScores
+from hmrnn.kinds.labels.answers.numbers import NumberScores
 from hmrnn.kinds.text.sources import manual
 
 Data = tuple[list[Any], np.ndarray]

@@ -21,7 +21,7 @@ from hmrnn.cli import train as commands
 from hmrnn.config import Config, ModelConfig, RegulariseConfig
 from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
-from hmrnn.kinds.labels.networks import ClassifierModel
+from hmrnn.kinds.labels.networks import PooledModel
 from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.dropout import drop_units, drop_weights
@@ -186,7 +186,7 @@ def test_settings_that_a_model_has_no_use_for() -> None:
     with pytest.raises(InputError, match=r"^regularise\.dropout_embedding 0\.2: "):
         prepare(strokes, tiny.config(dropout_embedding=0.2))
     both = tiny.config(rnn="ln-lstm", bidirectional=True, zoneout=0.2)
-    model = ClassifierModel(3, True, 2, both.model)
+    model = PooledModel(3, True, 2, both.model)
     prepare(model, both)
     assert [way.zoneout for way in model.rnn.directions] == [0.2, 0.2]
 

@@ -11,8 +11,7 @@ from torch import nn
 
 import hmrnn
 from hmrnn.config import Config, DetectorConfig, ModelConfig
-from hmrnn.kinds.labels.networks import ClassifierModel, TaggerModel
-from hmrnn.kinds.labels.transducer import TransducerModel
+from hmrnn.kinds.labels.networks import PlacedModel, PooledModel, TransducerModel
 from hmrnn.nn.baselines.recurrent import LSTM
 from hmrnn.nn.bidirectional import Bidirectional
 from hmrnn.nn.cost import multiply_adds
@@ -113,7 +112,7 @@ def test_both_directions_are_counted(rnn: Any) -> None:
     costs = []
     x = torch.randn(7, 3, 2)
     for both in (False, True):
-        model = ClassifierModel(2, False, 3, config(rnn=rnn, bidirectional=both)).eval()
+        model = PooledModel(2, False, 3, config(rnn=rnn, bidirectional=both)).eval()
         encoded = model.encode(x, LENGTHS)
         costs.append((multiply_adds(model, encoded.out), model, encoded.out))
     (one, _, _), (two, model, out) = costs
@@ -131,7 +130,7 @@ def test_both_directions_are_counted(rnn: Any) -> None:
 
 def test_detectors_of_both_directions_are_held_at_the_rates() -> None:
     torch.manual_seed(0)
-    model = ClassifierModel(2, False, 3, config(bidirectional=True, num_layers=2))
+    model = PooledModel(2, False, 3, config(bidirectional=True, num_layers=2))
     prior = make_terms(Config(model=model.config, detectors=DetectorConfig(rates=(0.3,))))[0]
     rates = prior.config.detectors.rates
     assert rates == (0.3, 0.3)
@@ -150,10 +149,11 @@ def test_detectors_of_both_directions_are_held_at_the_rates() -> None:
 def test_tokens_are_read_off_after_they_were_read(both: bool) -> None:
     """The tag of a spelled token depends on all its characters in each direction's own state."""
     torch.manual_seed(0)
-    model = TaggerModel(5, True, 3, config(bidirectional=both)).eval()
+    model = PlacedModel(5, True, 3, config(bidirectional=both)).eval()
     x = torch.randint(5, (7, 3))
     places = torch.tensor([[2, 1, 0], [6, 3, 0]])
-    scores, encoded = model.predict(x, LENGTHS, places)
+    encoded = model.encode(x, LENGTHS)
+    scores, _ = model.scores(encoded, LENGTHS, places)
     hidden = [h[:, 0] for h in encoded.out.hidden]
     read = [torch.cat([h[6, :5], h[3, 5:]]) if both else h[6] for h in hidden]  # the second token: steps 3 to 6
     torch.testing.assert_close(scores[1, 0], model.softmax(model.output([h[None, None] for h in read]))[0, 0])
@@ -163,7 +163,8 @@ def test_memory_of_segments_is_as_long_as_there_are_segments() -> None:
     torch.manual_seed(0)
     model = TransducerModel(5, True, 3, config(attend="segments")).eval()
     x = torch.randint(5, (7, 3))
-    memory, ends, encoded = model.read(x, LENGTHS)
+    encoded = model.encode(x, LENGTHS)
+    memory, ends = model.memory(encoded, LENGTHS)
     z = encoded.out.boundaries[..., 0] > 0.5
     for b, length in enumerate(LENGTHS.tolist()):
         wanted = [t for t in range(length) if z[t, b] or t == length - 1]
@@ -175,7 +176,7 @@ def test_memory_of_segments_is_as_long_as_there_are_segments() -> None:
 
 def test_what_an_answer_depends_on_is_seen_through_a_reservoir() -> None:
     torch.manual_seed(0)
-    model = TaggerModel(5, True, 3, config(rnn="echo-state", bidirectional=True)).eval()
+    model = PlacedModel(5, True, 3, config(rnn="echo-state", bidirectional=True)).eval()
     x, lengths = torch.randint(5, (6, 2)), torch.tensor([6, 3])
     shares = model.influence(x, lengths, lambda encoded, _: encoded.out.hidden[0][:2].sum(-1))
     torch.testing.assert_close(shares.sum(1), torch.ones(2, 2))

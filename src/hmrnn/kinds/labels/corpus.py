@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 import zlib
-from collections.abc import Iterator, Mapping, Sequence, Set
-from math import inf
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from hmrnn.errors import InputError
-from hmrnn.kinds.labels.labelling import Labelling, Modality
-from hmrnn.kinds.labels.numbers import Numbers, check_numbers, check_step_numbers, listed, per_step
+from hmrnn.kinds.labels.answers import ANSWERS
+from hmrnn.kinds.labels.answers.base import checked
+from hmrnn.kinds.labels.answers.labels import Labels
+from hmrnn.kinds.labels.answers.series import Forecasts, following, stretches
+from hmrnn.kinds.labels.encoder import LabelEncoder
 from hmrnn.kinds.labels.sequences import (
     ARGUMENTS,
     PER_STEP,
     Item,
     Name,
     Names,
-    check_given,
-    check_text,
     columns,
     iterable,
+    number_array,
     sequences,
 )
 
 FEW = 300
 """Of fewer sequences an estimator holds nothing out by default: a tenth of them would choose the epoch by chance."""
-_LARGEST = 1e15  # weight of a class or a sequence
+OVERLAP = 2
+"""In training most steps of a series are answered as often, each time after another context."""
+_LARGEST = 1e15  # weight of a class or a sequence: float32, in which the loss is computed, must hold products of them
 
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
 
@@ -69,7 +73,7 @@ class LabelCorpus:
     """Labelled sequences to train on and to validate with."""
 
     name: str
-    reads: Labelling
+    encoder: LabelEncoder
     train: Examples
     valid: Examples
     """The training part itself if nothing is held out."""
@@ -82,15 +86,15 @@ class LabelCorpus:
 
     def describe(self) -> str:
         """The data, in a line for people."""
-        reads, steps = self.reads, self.train.lengths.mean()
+        encoder, steps = self.encoder, self.train.lengths.mean()
         return (
-            f"{self.name}: {len(self.train):,} sequences of {steps:.0f} {reads.unit}s on average to train on, "
-            f"{len(self.valid):,} to validate; {reads.describe()}{self.first and f'; first pair {self.first}'}"
+            f"{self.name}: {len(self.train):,} sequences of {steps:.0f} {encoder.unit}s on average to train on, "
+            f"{len(self.valid):,} to validate; {encoder.describe()}{self.first and f'; first pair {self.first}'}"
         )
 
 
 def make_corpus(
-    modality: Modality,
+    kind: str,
     X: Any,
     y: Any,
     *,
@@ -104,234 +108,137 @@ def make_corpus(
 ) -> LabelCorpus:
     """Check, split and encode labelled sequences.
 
-    The validation part is drawn by ``seed``: of labels, the same share of every class; of pairs, no first sequence is
-    in both parts. With ``valid_fraction`` 0 the training part also validates; None: 0.1, or 0 of fewer than FEW
-    sequences. ``spelled``: read tokens character by character; None: if any token has more than one and each token an
-    answer. ``names``: what errors call X and y.
+    The validation part is drawn by ``seed``, as the kind of answers asks for. With ``valid_fraction`` 0 the training
+    part also validates; None: 0.1, or 0 of fewer than FEW sequences. ``class_weight`` is for labels. ``spelled``: read
+    tokens character by character; None: if any token has more than one and each token an answer. ``names``: what errors
+    call X and y.
     """
-    X, y = list(X) if isinstance(X, Iterator) else iterable(X), iterable(y)
-    inputs = sequences(X, names.X, tokens=True if spelled else None)
-    text, channels, rows, classes, steps = False, columns(next(iter(X))), False, [], modality == "tags"
+    X = list(X) if isinstance(X, Iterator) else iterable(X)
+    inputs, Answers = sequences(X, names.X, tokens=True if spelled else None), ANSWERS[kind]
     about = f"; {PER_STEP}" if hasattr(X, "columns") else ""
-    targets: Any
-    y = listed(y, names.y) if modality == "numbers" else y
-    if modality == "numbers" and per_step(y, inputs):
-        steps, (targets, rows) = True, check_step_numbers(y, inputs, names)
-    elif modality == "numbers":
-        whole, rows = check_numbers(y, len(inputs), names.y, about)
-        targets = list(whole[:, None])  # (1, numbers) each
-    elif modality == "labels":
-        targets = [[label] for label in check_labels(y, len(inputs), names.y, about)]
-    elif modality == "tags":
-        targets = check_tags(y, inputs, names)
-    else:
-        y = _listed(y, names.y.whole, "sequences")
-        targets = [list(one) for one in check_pairs(y, len(inputs), names.y)]
-        text = isinstance(y[0], str)
-    if modality != "numbers":
-        classes = _classes(modality, targets, names.y)
-    if spelled is None:
-        spelled = steps and any(len(t) > 1 for one in inputs if isinstance(one, tuple) for t in one)
+    targets, form = checked(Answers, y, inputs, names, about)
     weights = check_weights(sample_weight, len(inputs))
-    if not weights.all():  # as if they were not given; a part of such sequences alone would measure nothing
-        used = np.flatnonzero(weights)
-        inputs, targets, weights = [inputs[k] for k in used], [targets[k] for k in used], weights[used]
+    used = np.flatnonzero(weights)  # others as if they were not given: a part of them alone would measure nothing
+    inputs, targets, weights = [inputs[k] for k in used], [targets[k] for k in used], weights[used]
     if valid_fraction is None:
         valid_fraction = 0.1 if len(inputs) >= FEW else 0.0
-    train, valid = _split(modality, inputs, targets, valid_fraction, np.random.default_rng([seed, 1]), names.X)
-    numbers = Numbers.of([targets[k] for k in train], rows, steps) if modality == "numbers" else None
-    reads = Labelling.of(
-        modality, [inputs[k] for k in train], classes, spelled=spelled, text=text, channels=channels, numbers=numbers
-    )
-    encoded = [reads.class_indices(one, names.y.whole) if numbers is None else numbers.encode(one) for one in targets]
-    if modality == "labels":
-        weights = (
-            weights
-            * _class_weights(class_weight, reads, np.concatenate([encoded[k] for k in train]))[np.concatenate(encoded)]
-        )
-        for which, chosen in (("training", train), ("validation", valid)):
-            if not weights[chosen].any():
-                raise InputError(f"class_weight is 0 for all classes of the {which} part; give one of them a weight")
-    elif class_weight is not None:
-        raise InputError(f"class_weight is for labels of whole sequences; got it for {modality}")
-    if modality == "pairs":
-        encoded = [np.append(one, len(classes)) for one in encoded]
+    count = len(inputs)
+    train = valid = np.arange(count)
+    if valid_fraction > 0:
+        order = np.random.default_rng([seed, 1]).permutation(count).tolist()
+        valid = np.unique(np.array(Answers.hold_out(inputs, targets, valid_fraction, order), np.int64))
+        train = np.setdiff1d(train, valid)
+        if not len(train) or not len(valid):
+            raise InputError(
+                f"a validation part of {valid_fraction:g} cannot be taken from {count} sequence(s), as {Answers.alone}"
+                f"; give more{', as by cutting a long one into stretches' if count == 1 else ''}"
+                + ("" if names.X.item else ", or set validation_fraction to 0")
+            )
+    answer: Any = Answers.of(targets, [targets[k] for k in train], names.y, **form)
+    encoded = [answer.encode(one, names.y) for one in targets]
+    if spelled is None:
+        spelled = answer.per_step and any(len(t) > 1 for one in inputs if isinstance(one, tuple) for t in one)
+    encoder = LabelEncoder.of(answer, [inputs[k] for k in train], spelled=spelled, channels=columns(next(iter(X))))
+    if class_weight is not None:
+        labels = np.concatenate(encoded)
+        weights = weights * _class_weights(class_weight, answer, labels[train])[labels]
+        if not weights[train].any() or not weights[valid].any():
+            raise InputError(
+                "class_weight is 0 for all classes of the training or the validation part; give one a weight"
+            )
 
     def part(chosen: np.ndarray) -> Examples:
         return Examples(
-            [inputs[k] for k in chosen], [reads.encode(inputs[k]) for k in chosen], [encoded[k] for k in chosen],
-            [reads.places(inputs[k]) for k in chosen], weights[chosen],
+            [inputs[k] for k in chosen], [encoder.encode(inputs[k]) for k in chosen], [encoded[k] for k in chosen],
+            [encoder.places(inputs[k]) for k in chosen], weights[chosen],
         )  # fmt: skip
 
     learned = part(train)
-    return LabelCorpus(name, reads, learned, learned if valid_fraction == 0 else part(valid))
+    return LabelCorpus(name, encoder, learned, learned if valid_fraction == 0 else part(valid))
 
 
-def _classes(modality: Modality, targets: Sequence[Sequence[Any]], name: Name) -> list[Any]:
-    """The distinct answers in ascending order; InputError unless they are two or more classes."""
-    classes = sorted_classes([label for one in targets for label in one])
-    if len(classes) < 2:
-        what = {"labels": "label", "tags": "tag", "pairs": "symbol to write"}[modality]
-        raise InputError(f"{name.whole} must hold two or more classes; got one class, the {what} {classes[0]!r}")
-    if modality == "labels" and len(classes) == len(targets) > 2 and any(map(_fractional, classes)):
-        raise InputError(
-            f"{name.whole} must hold classes, and every number in it is another; to predict measurements, use "
-            + ("hmrnn train numbers" if name.item else "hmrnn.HMRegressor")
-        )
-    return classes
-
-
-def check_labels(y: Any, count: int, name: Name = ARGUMENTS.y, about: str = "") -> list[Any]:
-    """The labels as a list of plain values; InputError, which ends in ``about``, unless there is one per sequence."""
-    if getattr(y, "ndim", 1) == 2:  # a table, or an array of one column
-        if y.shape[1] != 1:
-            raise InputError(f"{name.whole} must be one column of labels; got shape {tuple(y.shape)}")
-        y = np.asarray(y)[:, 0]
-    labels = _listed(y, name.whole, "labels")
-    if len(labels) != count:
-        raise InputError(f"there must be one label per sequence; got {count} sequences and {len(labels)} labels{about}")
-    for k, label in enumerate(labels):
-        if not isinstance(label, str | bool | int | float) or label in (inf, -inf) or label != label:
-            raise InputError(f"a label must be a string or a finite number; got {label!r} as {name[k]}")
-        if isinstance(label, str):
-            check_text(label, name[k])
-    return labels
-
-
-def check_tags(y: Any, inputs: Sequence[Item], names: Names = ARGUMENTS) -> list[list[Any]]:
-    """The tags of each sequence; InputError unless there is one per step."""
-    rows = _listed(y, names.y.whole, "lists of tags")
-    if len(rows) != len(inputs):
-        raise InputError(f"there must be a list of tags per sequence; got {len(inputs)} sequences and {len(rows)}")
-    found = []
-    for k, (row, one) in enumerate(zip(rows, inputs)):
-        tags = list(row) if isinstance(row, str) else _listed(row, names.y[k], "tags")
-        if len(tags) != len(one):
-            words = isinstance(one, tuple) and " " in one and len(tags) == len("".join(one).split())
-            raise InputError(
-                f"there must be one tag per step; {names.X[k]} has {len(one)} steps and {names.y[k]} {len(tags)} tags"
-                + ("; each character of a text is a step: give a list of its words, as by split" if words else "")
-            )
-        check_labels(tags, len(tags), names.y.inside(k, "tag"))
-        found.append(tags)
-    return found
-
-
-def check_pairs(y: Any, count: int, name: Name = ARGUMENTS.y) -> list[tuple[str, ...]]:
-    """The second sequences; InputError unless there is one per first sequence, all of symbols."""
-    found = sequences(y, name)
-    if len(found) != count:
-        raise InputError(f"there must be as many sequences in X as in y; got {count} and {len(found)}")
-    for k, one in enumerate(found):
-        if not isinstance(one, tuple):
-            raise InputError(f"{name[k]} must be a text or a list of tokens; got numbers")
-    return found  # type: ignore[return-value]
-
-
-def _listed(y: Any, name: str, what: str) -> list[Any]:
-    """``y`` as a list of plain values."""
-    if hasattr(y, "tolist"):
-        y = y.tolist()
-    check_given(y)
-    if isinstance(y, str | bytes | Mapping | Set) or not hasattr(y, "__iter__"):  # a set has no order
-        raise InputError(f"{name} must be a list of {what}; got {type(y).__name__}")
-    return [one.item() if isinstance(one, np.generic) else one for one in y]
-
-
-def sorted_classes(labels: Sequence[Any]) -> list[Any]:
-    """The distinct labels in ascending order; InputError if they cannot be compared."""
-    try:
-        return sorted(set(labels))
-    except TypeError as error:
-        raise InputError("labels must be all strings or all numbers; got both") from error
-
-
-def check_weights(given: Any, count: int) -> np.ndarray:
-    """(sequences,): ``sample_weight``, or ones; InputError unless it holds one number per sequence."""
-    if given is None:
-        return np.ones(count)
-    try:
-        weights = np.asarray(given, np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"sample_weight must hold {count} numbers, one per sequence; got {given!r:.60}") from error
-    if weights.shape != (count,) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum() > 0:
-        raise InputError(
-            f"sample_weight must hold {count} numbers, one per sequence, none negative and not all zero; got shape "
-            f"{weights.shape}"
-        )
-    _check_sizes(weights, "sample_weight")
-    return weights
-
-
-def _class_weights(given: ClassWeight, reads: Labelling, train: np.ndarray) -> np.ndarray:
+def _class_weights(given: Any, answer: Labels, train: np.ndarray) -> np.ndarray:
     """(classes,): the weight of each class."""
-    weights = np.ones(len(reads.classes))
-    if given is None:
-        return weights
-    if given == "balanced":
-        counted = np.bincount(train, minlength=len(weights))
-        return len(train) / (len(weights) * np.maximum(counted, 1))
+    counted = np.bincount(train, minlength=answer.size)
+    if isinstance(given, str) and given == "balanced":
+        balanced: np.ndarray = len(train) / (answer.size * np.maximum(counted, 1))
+        return balanced
     if not isinstance(given, Mapping):
         raise InputError(f'class_weight must be None, "balanced" or a dict of class to weight; got {given!r}')
-    for label, index in zip(given, reads.class_indices(list(given), "class_weight")):
-        if not isinstance(given[label], int | float | np.number):
-            raise InputError(f"the weights of class_weight must be numbers; got {given[label]!r} for {label!r}")
-        weights[index] = given[label]
-    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum() > 0:
-        raise InputError("the weights of class_weight must be finite, none negative and not all 0")
-    _check_sizes(weights, "class_weight")
-    return weights
+    answer.encode(list(given), Name("class_weight"))  # or it is about others
+    return check_weights([given.get(label, 1.0) for label in answer.classes], answer.size, "class_weight")
 
 
-def _check_sizes(weights: np.ndarray, name: str) -> None:
-    """InputError about weights whose products float32, in which the loss is computed, cannot hold."""
-    wrong = weights[(weights > 0) & ((weights < 1 / _LARGEST) | (weights > _LARGEST))]
-    if len(wrong):
-        raise InputError(f"{name} must hold 0 or numbers from {1 / _LARGEST:g} to {_LARGEST:g}; got {wrong[0]:g}")
-
-
-def _split(
-    modality: Modality,
-    inputs: Sequence[Item],
-    targets: Sequence[Any],
-    share: float,
-    random: np.random.Generator,
-    name: Name,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The indices of the training part and of the validation part."""
-    count = len(inputs)
-    everything = np.arange(count)
-    if share == 0:
-        return everything, everything
-    order: list[int] = random.permutation(count).tolist()
-    if modality == "labels":
-        by_class: dict[Any, list[int]] = {}
-        for k in order:
-            by_class.setdefault(targets[k][0], []).append(k)
-        taken = {label: min(len(one) - 1, round(share * len(one))) for label, one in by_class.items()}
-        largest = max(by_class, key=lambda label: len(by_class[label]))
-        if not any(taken.values()):  # a small share of few sequences
-            taken[largest] = min(1, len(by_class[largest]) - 1)
-        chosen = [k for label, one in by_class.items() for k in one[: taken[label]]]
-    elif modality == "pairs":
-        keys = [one if isinstance(one, tuple) else one.tobytes() for one in inputs]
-        distinct = list(dict.fromkeys(keys[k] for k in order))
-        out = set(distinct[: max(1, round(share * len(distinct)))])
-        chosen = [k for k in range(count) if keys[k] in out]
-    else:
-        chosen = order[: max(1, round(share * count))]
-    train = np.setdiff1d(everything, chosen)
-    if not len(train) or not chosen:
-        why = {"labels": "no label has two", "tags": "there is one", "pairs": "the first sequences are all the same"}
-        why["numbers"] = why["tags"]
-        reason = "none is left to train on" if modality in ("tags", "numbers") and count > 1 else why[modality]
-        cut = ", as by cutting a long one into stretches" if count == 1 and modality != "pairs" else ""
+def check_weights(given: Any, count: int, name: str = "sample_weight") -> np.ndarray:
+    """(count,): the weights given, or ones; InputError unless there are as many, none negative and not all 0."""
+    if given is None:
+        return np.ones(count)
+    weights = number_array(given)
+    if (
+        weights is None
+        or weights.shape != (count,)
+        or not weights.any()
+        or not ((weights == 0) | ((weights >= 1 / _LARGEST) & (weights <= _LARGEST))).all()
+    ):
         raise InputError(
-            f"a validation part of {share:g} cannot be taken from {count} sequence(s), as {reason}; give more{cut}"
-            + ("" if name.item else ", or set validation_fraction to 0")
+            f"{name} must hold {count} numbers, each 0 or from {1 / _LARGEST:g} to {_LARGEST:g}, not all zero; got "
+            f"{reprlib.repr(given)}"
         )
-    return train, np.sort(np.array(chosen, np.int64))
+    return weights.astype(np.float64)
 
 
-def _fractional(label: Any) -> bool:
-    return isinstance(label, float) and not label.is_integer()
+def forecast_corpus(
+    series: Sequence[np.ndarray],
+    ahead: int,
+    window: int,
+    *,
+    name: str = "data",
+    valid_fraction: float = 0.1,
+    channels: tuple[str, ...] = (),
+) -> LabelCorpus:
+    """The stretches of series (time, channels) to train on, and those whose answers are in the last part of each.
+
+    No step of a validation answer is part of a training answer. With ``valid_fraction`` 0 the training part also
+    validates.
+    """
+    ends = [
+        min(len(one) - max(1, round(valid_fraction * len(one))), len(one) - ahead) if valid_fraction else len(one)
+        for one in series
+    ]  # the first step that no training answer holds
+    for k, (one, end) in enumerate(zip(series, ends)):
+        if end < ahead + 2:
+            held = f", of which {len(one) - end} are held out" if valid_fraction else ""
+            raise InputError(
+                f"series {k + 1} of {len(series)} has {len(one)} steps{held}, and forecasts of {ahead} steps can only "
+                f"be learned from {ahead + 2} or more; ask for fewer steps, or leave it out"
+            )
+    known = [one[:end] for one, end in zip(series, ends)]
+    window = min(window, max(map(len, known)))  # more would be read later than training has shown
+    parts = [(one, places) for one in known for places in stretches(len(one), ahead, window)]
+    changes = [following(one, ahead, places) for one, places in parts]
+    answer = Forecasts.of(known, changes, ahead=ahead, window=window)
+    encoder = LabelEncoder.of(answer, [_read(one, places, window) for one, places in parts], channels=channels)
+    learned = forecast_examples(encoder, known, overlap=OVERLAP)
+    valid = forecast_examples(encoder, series, [end - 1 for end in ends]) if valid_fraction else learned
+    return LabelCorpus(name, encoder, learned, valid)
+
+
+def forecast_examples(
+    encoder: LabelEncoder, series: Sequence[np.ndarray], first: Sequence[int] | None = None, *, overlap: int = 1
+) -> Examples:
+    """The stretches of series with the changes that follow; answers from step ``first`` of each series on."""
+    answer = cast(Forecasts, encoder.answer)
+    items: list[Item] = []
+    targets, at = [], []
+    for one, least in zip(series, first or [0] * len(series)):
+        for places in stretches(len(one), answer.ahead, answer.window, least, overlap):
+            items.append(_read(one, places, answer.window))
+            targets.append(answer.encode(following(one, answer.ahead, places)))
+            at.append(places - (places[-1] + 1 - len(items[-1])))
+    return Examples(items, [encoder.encode(item) for item in items], targets, at, np.ones(len(items)))
+
+
+def _read(series: np.ndarray, places: np.ndarray, window: int) -> np.ndarray:
+    """The steps that a network reads to answer at ``places``."""
+    end = int(places[-1]) + 1
+    return series[max(0, end - window) : end]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -74,9 +73,20 @@ class Decision:
         between = " " if any(len(symbol) > 1 for symbol in symbols) else ""  # of tokens
         return between.join(symbols[start:end])
 
+    def said(self, answer: Any = None) -> str:
+        """An answer, usually the one of the decision, in one line; numbers to a thousandth of their deviation."""
+        answer = self.answer if answer is None else answer
+        return shown_answer(answer) if self.deviation is None else shown_numbers(answer, self.deviation)
+
+    def ranked(self, most: int) -> str:
+        """The likeliest labels with their probabilities."""
+        assert isinstance(self.probabilities, dict)
+        ranked = sorted(self.probabilities.items(), key=lambda pair: -pair[1])[:most]
+        return ", ".join(f"{label} {p:.3f}" for label, p in ranked)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        chances = self.probabilities
+        chances, found = self.probabilities, self.segmentation
         return {
             "answer": self.answer,
             **({} if self.deviation is None else {"deviation": self.deviation}),
@@ -85,36 +95,32 @@ class Decision:
                 if isinstance(chances, dict)
                 else [round(p, 4) for p in chances]
             ),
-            "levels": [
-                {"level": level, "ends": self.segmentation.ends(level)}
-                for level in range(1, self.segmentation.levels + 1)
-            ],
+            "levels": [{"level": level, "ends": found.ends(level)} for level in range(1, found.levels + 1)],
             "weights": rounded(self.weights),
         }
 
     def render(self, most: int = 5) -> str:
         """The answer, probabilities, the segments, and those that decided most, in lines."""
-        answer = shown_answer(self.answer)
-        if self.deviation is not None:
-            answer = f"{shown_numbers(self.answer, self.deviation)} ± {shown_numbers(self.deviation, self.deviation)}"
-        lines = [f"answer  {answer}"]
+        deviation = "" if self.deviation is None else f" ± {self.said(self.deviation)}"
+        lines = [f"answer  {self.said()}{deviation}"]
         quoted: Callable[[str], str] = str if self.numbers else repr  # steps are no text
         if self.probabilities and isinstance(self.probabilities, dict):
-            ranked = sorted(self.probabilities.items(), key=lambda pair: -pair[1])[:most]
-            lines.append("        " + ", ".join(f"{label} {p:.3f}" for label, p in ranked))
+            lines.append(f"        {self.ranked(most)}")
         if self.segmentation.levels and not self.numbers:
             lines.append("segments  " + "|".join(self.shown(a, b) for a, b in self.spans()))
-        if not isinstance(self.probabilities, dict):
-            each = zip(self.answer, self.probabilities, self.sources())
-            lines += [f"  {symbol}  {p:.3f}  from {quoted(source)}" for symbol, p, source in each]
-        elif self.weights.ndim == 2:  # numbers of steps
-            for one, source in zip(self.answer, self.sources()):
-                lines.append(f"  {shown_numbers(one, self.deviation)}  from {quoted(source)}")
-        else:
-            decided = sorted(self.parts(), key=lambda part: -part.weight)[:most]
-            for part in (part for part in decided if part.weight >= 0.001):
-                where = "" if self.numbers else f", {_steps(part.start, part.end)}"
-                lines.append(f"  {part.weight:6.1%}  {quoted(part.text)}{where}")
+        if self.weights.ndim == 2:
+            numbers = isinstance(self.probabilities, dict)
+            each = (
+                map(self.said, self.answer)
+                if numbers
+                else (f"{symbol}  {p:.3f}" for symbol, p in zip(self.answer, self.probabilities))
+            )
+            return "\n".join(
+                [*lines, *(f"  {one}  from {quoted(source)}" for one, source in zip(each, self.sources()))]
+            )
+        for part in sorted(self.parts(), key=lambda part: -part.weight)[:most]:
+            where = "" if self.numbers else f", {_steps(part.start, part.end)}"
+            lines += [f"  {part.weight:6.1%}  {quoted(part.text)}{where}"] * (part.weight >= 0.001)
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -128,18 +134,6 @@ def _steps(start: int, end: int) -> str:
 def shown_answer(answer: Any) -> str:
     """An answer in one line."""
     return " ".join(map(str, answer)) if isinstance(answer, list) else str(answer)
-
-
-def shown_right(modality: str, found: Sequence[Any], wanted: Sequence[Any]) -> str:
-    """The share of right answers, in a line; of labels and tags beside that of the most frequent one of ``wanted``."""
-    if modality == "tags":
-        found, wanted = ([one for row in rows for one in row] for rows in (found, wanted))
-    share = sum(a == b for a, b in zip(found, wanted, strict=True)) / len(wanted)
-    said = f"{share:.2%} of the {len(wanted):,} {'sequences' if modality == 'pairs' else modality} are right"
-    if modality == "pairs":
-        return said
-    ((most, times),) = Counter(wanted).most_common(1)
-    return f"{said}; always {most!r}, the most frequent: {times / len(wanted):.2%}"
 
 
 def shown_numbers(answer: Any, deviation: Any) -> str:

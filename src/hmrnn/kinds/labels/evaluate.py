@@ -13,8 +13,8 @@ import torch
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.kinds.labels.batches import Batch, LabelBatches, pad
 from hmrnn.kinds.labels.corpus import Examples
-from hmrnn.kinds.labels.labelling import Labelling
-from hmrnn.kinds.labels.networks import GaussianModel, SequenceModel, flat_directions
+from hmrnn.kinds.labels.encoder import LabelEncoder
+from hmrnn.kinds.labels.networks import SequenceModel, flat_directions
 from hmrnn.kinds.labels.sequences import Item
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.output import Output, changes
@@ -56,7 +56,7 @@ def evaluate_labelled(
     batches = LabelBatches(examples, batch_size)
     device = next(model.parameters()).device
     detectors = model.rnn.num_boundaries * (2 if model.config.bidirectional else 1)  # 0 of a baseline
-    answers = len(model.deviation) if isinstance(model, GaussianModel) else 0
+    answers = len(model.deviation) if model.numbers else 0
     total = torch.zeros(6 + answers + detectors + model.rnn.num_layers, dtype=torch.float64, device=device)
     mine = range(share[0], len(batches), share[1])
     autocast = torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
@@ -100,12 +100,12 @@ def tensors(batch: Batch, device: torch.device) -> tuple[torch.Tensor, ...]:
 
 
 def read_labelled(
-    model: SequenceModel, reads: Labelling, items: Sequence[Item]
+    model: SequenceModel, encoder: LabelEncoder, items: Sequence[Item]
 ) -> Iterator[tuple[list[int], tuple[torch.Tensor, ...]]]:
     """Groups of sequences of similar length: their places in ``items``, and inputs, lengths, counted, places."""
-    places = [reads.places(one) for one in items]
+    places = [encoder.places(one) for one in items]
     targets = [np.zeros(len(one), np.int64) for one in places]
-    examples = Examples(list(items), [reads.encode(one) for one in items], targets, places, np.ones(len(items)))
+    examples = Examples(list(items), [encoder.encode(one) for one in items], targets, places, np.ones(len(items)))
     order = np.argsort(examples.lengths, kind="stable")
     device = next(model.parameters()).device
     for start in range(0, len(order), BATCH):

@@ -16,28 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hmrnn.errors import InputError, convert
-from hmrnn.kinds.labels.labelling import Modality
+from hmrnn.kinds.labels.answers import ANSWERS
 from hmrnn.kinds.labels.sequences import columns, names_in, sequences
 
-ANSWER = {"labels": "label", "tags": "tags", "pairs": "target", "numbers": "number"}
-"""The field of a JSON object, or the column, that holds the answer."""
 SEQUENCE = ("text", "tokens", "series", "source")
 """The fields of a JSON object that may hold the sequence."""
 STEPS = "series"
 """The column of a table with a row per step of a series: which series the row belongs to."""
 TOKEN, TAG = ("token", "tokens", "word", "words", "form"), ("tag", "tags", "label", "labels")
 """The names of columns of tokens and tags."""
-FORMATS = {
-    "labels": ".tsv or .csv with a text and a label per line, or with a step of a series per line (columns series, "
-    "label and the channels), or .jsonl with text, tokens or series, and label",
-    "tags": ".conll, .tsv or .txt with a token and its tag per line and an empty line between sentences, .csv with a "
-    "step of a series per line (columns series and tag), or .jsonl with tokens or series, and tags",
-    "pairs": ".tsv or .csv with two texts per line, or .jsonl with source and target",
-    "numbers": ".tsv or .csv with a text and a number per line, or with a step of a series per line (columns series, "
-    "number and the channels), or .jsonl with text, tokens or series, and number",
-    "series": ".csv or .tsv with a row per step and a column per channel, of several series with a column series, "
-    ".jsonl with a field series per line, or lines of numbers",
-}
 
 
 class Steps(list[list[float]]):
@@ -82,7 +69,7 @@ def decoded(data: bytes, source: str) -> str:
         raise InputError(f"{source} is not UTF-8 text: byte 0x{byte:02x} at offset {offset}; {to_do}") from error
 
 
-def parse(text: str, name: str, modality: Modality, *, tokens: bool = False, numbers: bool = False) -> Labelled:
+def parse(text: str, name: str, modality: str, *, tokens: bool = False, numbers: bool = False) -> Labelled:
     """The sequences in the text of a file, whose format its name tells.
 
     A file of another ending holds one sequence per line, without answers: a text, or with ``tokens`` words between
@@ -130,7 +117,7 @@ def parse_series(text: str, name: str, channels: tuple[str, ...] = ()) -> tuple[
         if all(len(one) == 1 for one in found):
             found = [list(chain.from_iterable(found))] if found else []
     if not found:
-        raise InputError(f"{name} holds no sequences; expected {FORMATS['series']}")
+        raise InputError(f"{name} holds no sequences; expected {ANSWERS['series'].formats}")
     where = names_in(name).X
     series = [one for one in sequences(found, where, channels=channels) if isinstance(one, np.ndarray)]
     if not series:
@@ -160,7 +147,7 @@ def _series(cells: Sequence[str], where: str) -> list[float]:
         raise InputError(f"{where}: expected the numbers of a series of one channel; {error}") from error
 
 
-def _json_lines(text: str, name: str, modality: Modality) -> Labelled:
+def _json_lines(text: str, name: str, modality: str) -> Labelled:
     sequences, answers = [], []
     for number, line in enumerate(_lines(text), start=1):
         if not line.strip():
@@ -173,18 +160,18 @@ def _json_lines(text: str, name: str, modality: Modality) -> Labelled:
         if len(found) != 1:
             raise InputError(f"{name}, line {number} must be an object with one of {', '.join(SEQUENCE)}")
         sequences.append(given[found[0]])
-        if (answer := ANSWER.get(modality)) in given:
+        if (answer := ANSWERS[modality].field) in given and modality != "series":
             answers.append(given[answer])
     return _together(sequences, answers, name, modality)
 
 
-def _together(sequences: list[Any], answers: list[Any], name: str, modality: Modality) -> Labelled:
+def _together(sequences: list[Any], answers: list[Any], name: str, modality: str) -> Labelled:
     if answers and len(answers) != len(sequences):
         raise InputError(
-            f"{name} holds {len(sequences)} sequences and {len(answers)} {ANSWER[modality]}; give one for each, or none"
+            f"{name} holds {len(sequences)} sequences and {len(answers)} answers; give one for each, or none"
         )
     if not sequences:
-        raise InputError(f"{name} holds no sequences; expected {FORMATS[modality]}")
+        raise InputError(f"{name} holds no sequences; expected {ANSWERS[modality].formats}")
     if modality == "numbers":
         answers = [_number(answer, k, name) for k, answer in enumerate(answers)]
     return Labelled(sequences, answers or None)
@@ -241,7 +228,7 @@ def _conllu(text: str, name: str) -> Labelled:
                      name, "tags")  # fmt: skip
 
 
-def _rows(text: str, name: str, ending: str, modality: Modality) -> list[list[str]]:
+def _rows(text: str, name: str, ending: str, modality: str) -> list[list[str]]:
     """The rows of a table that are not empty."""
     tabs = ending == ".tsv"
     how: Any = {"quoting": csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL, "delimiter": "\t" if tabs else ","}
@@ -254,9 +241,11 @@ def _rows(text: str, name: str, ending: str, modality: Modality) -> list[list[st
     finally:
         csv.field_size_limit(usual)
     if not rows:
-        raise InputError(f"{name} holds no sequences; expected {FORMATS[modality]}")
+        raise InputError(f"{name} holds no sequences; expected {ANSWERS[modality].formats}")
     names = {cell.strip(' "').lower() for cell in re.split("[,;\t]", rows[0][0])}
-    known = names & {*SEQUENCE, *ANSWER.values()} or (modality == "series" and not _is_number(rows[-1][0]))
+    known = names & {*SEQUENCE, *(one.field for one in ANSWERS.values())} or (
+        modality == "series" and not _is_number(rows[-1][0])
+    )
     if len(rows[0]) == 1 and len(names) > 1 and known:
         wanted = "tabs" if tabs else "commas, and in numbers points"
         raise InputError(f"{name}, row 1 is one column, {rows[0][0]!r}; between columns a {ending} has {wanted}")
@@ -284,7 +273,7 @@ def _has_steps(rows: list[list[str]], may_be_tokens: bool) -> bool:
     return not may_be_tokens or any(cell in TAG for cell in named) or any(_is_number(c) for r in rows[1:2] for c in r)
 
 
-def _steps(rows: list[list[str]], name: str, modality: Modality, start: int = 2) -> Labelled:
+def _steps(rows: list[list[str]], name: str, modality: str, start: int = 2) -> Labelled:
     """A row per step: the series it belongs to, a column per channel, and the label of the series or a tag.
 
     Steps are in the order of their rows, of which that below the names is counted as ``start``; a column ``time`` is
@@ -296,7 +285,7 @@ def _steps(rows: list[list[str]], name: str, modality: Modality, start: int = 2)
             f"{name}: column {named.index('') + 1} has no name; give it one, or leave it out if it counts the rows, "
             "as by DataFrame.to_csv(index=False)"
         )
-    allowed: tuple[str, ...] = TAG if modality == "tags" else (ANSWER[modality],) if modality in ANSWER else ()
+    allowed: tuple[str, ...] = TAG if modality == "tags" else (ANSWERS[modality].field,) if modality != "series" else ()
     known = [k for k, column in enumerate(named) if column in (STEPS, *allowed)]
     if len(known) > 2 or named.count(STEPS) > 1:
         raise InputError(
@@ -336,7 +325,7 @@ def _steps(rows: list[list[str]], name: str, modality: Modality, start: int = 2)
         return _together(list(series.values()), [answers[key] for key in series if answers], name, modality)
     if several is not None:
         first, second = list(dict.fromkeys(answers[several]))[:2]
-        raise InputError(f"{name}: series {several} must have one {ANSWER[modality]}; got {first} and {second}")
+        raise InputError(f"{name}: series {several} must have one {ANSWERS[modality].field}; got {first} and {second}")
     return _together(list(series.values()), [answers[key][0] for key in series if key in answers], name, modality)
 
 
@@ -348,49 +337,55 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _table(rows: list[list[str]], name: str, modality: Modality) -> Labelled:
+def _table(rows: list[list[str]], name: str, modality: str) -> Labelled:
     """A sequence and its answer per line; of more columns all but the last are a series. A first line may name them."""
     named = [cell.strip().lower() for cell in rows[0]]
     first, last, number = 0, len(named) - 1, 1  # number of the first row that is no header
     header = [named.index(cell) for cell in SEQUENCE if cell in named]
-    if len(named) == 2 and not header and ANSWER[modality] in named:
-        header = [1 - named.index(ANSWER[modality])]
-    twice = [cell for cell in (*SEQUENCE, ANSWER[modality]) if named.count(cell) > 1]
+    if len(named) == 2 and not header and ANSWERS[modality].field in named:
+        header = [1 - named.index(ANSWERS[modality].field)]
+    twice = [cell for cell in (*SEQUENCE, ANSWERS[modality].field) if named.count(cell) > 1]
     if twice:
         raise InputError(f"{name} has more than one column {twice[0]}; rename all but one")
     if header:
         if named[header[0]] in ("tokens", "series"):
             raise InputError(f"{name} is a table, which holds texts; give {named[header[0]]} in a .jsonl file")
         first = header[0]
-        last = named.index(ANSWER[modality]) if ANSWER[modality] in named else 1 - first if len(named) == 2 else 0
+        last = (
+            named.index(ANSWERS[modality].field)
+            if ANSWERS[modality].field in named
+            else 1 - first
+            if len(named) == 2
+            else 0
+        )
         rows, number = rows[1:], 2
     wrong = [k for k, row in enumerate(rows) if len(row) != len(named)]
     if wrong:
         raise InputError(
             f"{name}, row {wrong[0] + number} has {len(rows[wrong[0]])} columns, and the first has {len(named)}"
         )
-    if len(named) == 1 or (len(named) > 2 and header and ANSWER[modality] not in named):
+    if len(named) == 1 or (len(named) > 2 and header and ANSWERS[modality].field not in named):
         return _together([row[first] for row in rows], [], name, modality)
     if len(named) == 2 or header:
         found = _together([row[first] for row in rows], _column(rows, last, name, number, modality), name, modality)
         return found._replace(maybe_header=not header)
     if modality == "pairs":
         raise InputError(f"{name} must have two columns; got {len(named)}")
-    if ANSWER[modality] in named:
-        last, rows, number = named.index(ANSWER[modality]), rows[1:], 2
+    if ANSWERS[modality].field in named:
+        last, rows, number = named.index(ANSWERS[modality].field), rows[1:], 2
     try:
         series = [_series([*row[:last], *row[last + 1 :]], f"{name}, row {k}") for k, row in enumerate(rows, number)]
     except InputError as error:
         raise InputError(
-            f"{error}; the first row may name the columns: text and {ANSWER[modality]}, series and "
-            f"{ANSWER[modality]} (a row per step), or {ANSWER[modality]} alone"
+            f"{error}; the first row may name the columns: text and {ANSWERS[modality].field}, series and "
+            f"{ANSWERS[modality].field} (a row per step), or {ANSWERS[modality].field} alone"
         ) from error
     return _together(series, _column(rows, last, name, number, modality), name, modality)
 
 
-def _column(rows: Sequence[list[str]], column: int, name: str, first: int, modality: Modality) -> list[str]:
+def _column(rows: Sequence[list[str]], column: int, name: str, first: int, modality: str) -> list[str]:
     """The answers in a column of a table whose rows are counted from ``first``; none if all its cells are empty."""
     empty = [k for k, row in enumerate(rows, first) if not row[column].strip()]
     if empty and len(empty) < len(rows):
-        raise InputError(f"{name}, row {empty[0]} has no {ANSWER[modality]}; give one for each, or none")
+        raise InputError(f"{name}, row {empty[0]} has no {ANSWERS[modality].field}; give one for each, or none")
     return [] if empty else [row[column] for row in rows]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hmrnn.kinds.labels.commands import LabelCommands
     from hmrnn.kinds.labels.corpus import LabelCorpus
-    from hmrnn.kinds.labels.labelling import Labelling
+    from hmrnn.kinds.labels.encoder import LabelEncoder
     from hmrnn.kinds.labels.networks import SequenceModel
     from hmrnn.training.task import Task
 
@@ -38,10 +38,10 @@ class Labelled(Kind):
 
         return LabelCommands(self, progress)
 
-    def spec(self, plain: dict[str, Any]) -> Labelling:
-        from hmrnn.kinds.labels.labelling import Labelling
+    def spec(self, plain: dict[str, Any]) -> LabelEncoder:
+        from hmrnn.kinds.labels.encoder import LabelEncoder
 
-        return Labelling.from_dict(plain)
+        return LabelEncoder.from_dict(plain)
 
     def measure(self, spec: InputSpec) -> Measure:
         return Measure("nats", self.per)
@@ -56,42 +56,31 @@ class Labelled(Kind):
         return load_labelled(config.data, progress)
 
     def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> SequenceModel:
-        from hmrnn.kinds.labels.networks import (
-            ClassifierModel,
-            RegressorModel,
-            StepRegressorModel,
-            TaggerModel,
-        )
-        from hmrnn.kinds.labels.transducer import TransducerModel
+        from hmrnn.kinds.labels.networks import PlacedModel, PooledModel, TransducerModel
 
-        networks: dict[str, Any] = {
-            "labels": ClassifierModel, "tags": TaggerModel, "pairs": TransducerModel, "numbers": RegressorModel,
-            "series": StepRegressorModel,
-        }  # fmt: skip
-        make, m, reads = networks[self.name], config.model, cast("Labelling", spec)
-        if reads.numbers is not None and reads.numbers.steps:
-            make = StepRegressorModel
-            if (m.read_out, m.attend) != (ModelConfig.read_out, ModelConfig.attend):
-                raise InputError(
-                    "these sequences have a number per step, which is read there; leave it out, and model.attend",
-                    setting="model.read_out",
-                )
-        return make(reads.size, bool(reads.symbols), reads.outputs, m, engine=engine, detectors=config.detectors)
+        m, encoder = config.model, cast("LabelEncoder", spec)
+        steps = self.name in ("tags", "series") or encoder.answer.per_step
+        if self.name == "numbers" and steps and (m.read_out, m.attend) != (ModelConfig.read_out, ModelConfig.attend):
+            raise InputError(
+                "these sequences have a number per step, which is read there; leave it out, and model.attend",
+                setting="model.read_out",
+            )
+        make = TransducerModel if self.name == "pairs" else PlacedModel if steps else PooledModel
+        return make(
+            encoder.size, bool(encoder.symbols), encoder.answer.size, m, numbers=self.name in ("numbers", "series"),
+            engine=engine, detectors=config.detectors,
+        )  # fmt: skip
 
     def task(self, config: Config, corpus: LabelCorpus, device: torch.device, rank: int = 0, world: int = 1) -> Task:
         from hmrnn.kinds.labels.task import LabelledTask
 
-        network = self.network(config, corpus.reads, config.train.engine)
+        network = self.network(config, corpus.encoder, config.train.engine)
         return LabelledTask(config, corpus, network, device, rank, world)
 
     def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> Any:
-        from hmrnn.kinds.labels.forecast import ForecastModel
-        from hmrnn.kinds.labels.model import LabelModel, NumberModel, PairModel, TagModel
+        from hmrnn.kinds.labels.model import MODELS
 
-        models: dict[str, Any] = {
-            "labels": LabelModel, "tags": TagModel, "pairs": PairModel, "numbers": NumberModel, "series": ForecastModel
-        }  # fmt: skip
-        return models[self.name](network, spec, config, source)
+        return MODELS[self.name](cast(Any, network), cast("LabelEncoder", spec), config, source)
 
 
 KINDS = (

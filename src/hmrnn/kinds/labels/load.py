@@ -11,10 +11,9 @@ import numpy as np
 
 from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
-from hmrnn.kinds.labels.corpus import LabelCorpus, make_corpus
-from hmrnn.kinds.labels.files import ANSWER, FORMATS, check_no_header, decoded, parse, parse_series
-from hmrnn.kinds.labels.forecasts import forecast_corpus
-from hmrnn.kinds.labels.labelling import Modality
+from hmrnn.kinds.labels.answers import ANSWERS
+from hmrnn.kinds.labels.corpus import LabelCorpus, forecast_corpus, make_corpus
+from hmrnn.kinds.labels.files import check_no_header, decoded, parse, parse_series
 from hmrnn.kinds.labels.sequences import names_in
 from hmrnn.utils import archives
 
@@ -23,9 +22,11 @@ Progress = Callable[[int, int], None]
 
 def load_labelled(config: DataConfig, progress: Progress | None = None) -> LabelCorpus:
     """The corpus of one or more files of ``config.format``."""
-    modality: Modality = config.format  # type: ignore[assignment]
+    modality: str = config.format
     if not config.path:
-        raise InputError(f"must name a file of {modality}: {FORMATS[modality]}", setting="data.path", value=config.path)
+        raise InputError(
+            f"must name a file of {modality}: {ANSWERS[modality].formats}", setting="data.path", value=config.path
+        )
     paths = [Path(path).expanduser() for path in config.path]
     name = ", ".join(path.name for path in paths)
     texts = _texts(paths, progress)
@@ -41,12 +42,12 @@ def _texts(paths: list[Path], progress: Progress | None) -> Iterator[tuple[Path,
         yield path, decoded(archives.read_whole(path, report), str(path))
 
 
-def _labelled(config: DataConfig, modality: Modality, texts: Iterator[tuple[Path, str]], name: str) -> LabelCorpus:
+def _labelled(config: DataConfig, modality: str, texts: Iterator[tuple[Path, str]], name: str) -> LabelCorpus:
     sequences, answers, first = [], [], []
     for path, text in texts:
         found = parse(text, path.name, modality)
         if found.answers is None:
-            raise InputError(f"{path} holds no {ANSWER[modality]}; expected {FORMATS[modality]}")
+            raise InputError(f"{path} holds no {ANSWERS[modality].field}; expected {ANSWERS[modality].formats}")
         if modality == "labels" and found.maybe_header:
             check_no_header(str(path), found.answers)
         if modality == "pairs" and found.maybe_header:

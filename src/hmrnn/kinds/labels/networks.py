@@ -1,4 +1,4 @@
-"""Models of whole sequences: ClassifierModel, RegressorModel, TaggerModel and TransducerModel share SequenceModel."""
+"""Networks for whole sequences: PooledModel, PlacedModel and TransducerModel share SequenceModel."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.nn.baselines.echo_state import differentiable
+from hmrnn.nn.checks import positive
 from hmrnn.nn.crf import LinearChainCRF
+from hmrnn.nn.decoder import AttentionDecoder, Memory
 from hmrnn.nn.dropout import drop_units
 from hmrnn.nn.output import Output
 from hmrnn.nn.output_module import make_output
@@ -25,6 +28,8 @@ WEIGHED = 64
 """Most tags of a sequence for each of which the shares of the steps are computed."""
 LEAST = 1e-3
 """Least deviation of a number that is answered, in deviations of the training part."""
+LONGEST = 10, 3
+"""Symbols that may be written at most: the first, and the second for each step that was read."""
 
 
 class Judged(NamedTuple):
@@ -45,6 +50,18 @@ class Encoded(NamedTuple):
 
     out: Output
     state: Any
+
+
+class Answered(NamedTuple):
+    """What a model answers to one sequence."""
+
+    values: np.ndarray
+    """(N,): the indices of classes or symbols; (N, numbers) of numbers, as the network learns them."""
+    chances: np.ndarray
+    """(N, classes): the probability of each class; of what is written (N + 1,), those of the symbols and of the end; of
+    numbers nothing."""
+    weights: np.ndarray | None
+    """(N, T): the share of each step in each answer."""
 
 
 class Segments(NamedTuple):
@@ -69,34 +86,54 @@ class SequenceModel(nn.Module):
     Args:
         size: number of input symbols, or of channels.
         symbols: whether the input is symbols (T, B), not channels (T, B, size).
-        classes: number of labels, tags, symbols to write, or numbers of an answer.
+        outputs: number of labels, tags, symbols to write, or numbers of an answer.
         config: sizes and options.
+        numbers: whether answers are numbers: the scores are then the means of Gaussians. Each number has one deviation
+            for all sequences. It is not learned by gradient: :meth:`fit_deviation` sets it from the errors on held-out
+            sequences, so that sequences which the network knows by heart cannot lower it. Numbers, means and deviations
+            are in deviations of the training part.
         engine: of the HM-LSTM.
         detectors: settings of its detectors.
     """
+
+    deviation: Tensor
+    crf: LinearChainCRF | None
 
     def __init__(
         self,
         size: int,
         symbols: bool,
-        classes: int,
+        outputs: int,
         config: ModelConfig,
         *,
+        numbers: bool = False,
         engine: str = "auto",
         detectors: DetectorConfig | None = None,
     ) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.crf = config, None
         self.embedding = nn.Embedding(size, config.embedding_size) if symbols else None
         # Layer norm would remove the size of a single channel; after a projection with a bias it is a direction.
         self.channels = None if symbols else nn.Linear(size, config.embedding_size)
         self.dropout_embedding = 0.0
         self.rnn: Any = make_encoder(config.embedding_size, config, engine, detectors)
         self.output = make_output(self.rnn.output_sizes, config)
-        self.make_head(classes, config)
+        self.make_head(outputs, config)
+        self.numbers = numbers
+        if numbers:
+            self.register_buffer("deviation", torch.ones(outputs))
 
-    def make_head(self, classes: int, config: ModelConfig) -> None:
-        """Make the modules that turn the gated outputs into answers."""
+    def make_head(self, outputs: int, config: ModelConfig) -> None:
+        """Make the modules that turn the gated outputs into scores."""
+        raise NotImplementedError
+
+    def scores(
+        self, encoded: Encoded, lengths: Tensor, places: Tensor, targets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Scores (N, B, outputs) of the answers at ``places`` (N, B), and the weight (N, T, B) of each step in them.
+
+        None where the head has no weights; what is written also depends on the ``targets`` (N, B) before it.
+        """
         raise NotImplementedError
 
     def encode(self, x: Tensor, lengths: Tensor) -> Encoded:
@@ -110,10 +147,75 @@ class SequenceModel(nn.Module):
             out, state = self.rnn(x, None, lengths, embedding=self.embedding.weight)
         return Encoded(out, state)
 
+    def forward(self, x: Tensor, lengths: Tensor, targets: Tensor, counted: Tensor, places: Tensor) -> Judged:
+        encoded = self.encode(x, lengths)
+        scores, _ = self.scores(encoded, lengths, places, targets)
+        active = torch.arange(len(targets), device=x.device)[:, None] < counted
+        if self.numbers:
+            squares = torch.where(active[..., None], (scores - targets).square(), 0.0)
+            nats = torch.where(active, gaussian_nats(squares, self.deviation), 0.0).sum(0)
+            return Judged(nats, squares.mean(-1).sum(0), encoded.out, encoded.state, squares.sum(0))
+        best = scores.argmax(-1)
+        if self.crf is None:
+            each = F.cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+            nats = torch.where(active, each, 0.0).sum(0)
+        else:
+            nats = self.crf.nats(scores, targets, counted)
+            best = best if self.training else self.crf.decode(scores, counted)
+        return Judged(nats, ((best != targets) & active).sum(0).float(), encoded.out, encoded.state)
+
+    def fit_deviation(self, squares: Sequence[float]) -> float:
+        """Set the deviations to the roots of these mean squared errors; the mean nats of these errors."""
+        errors = torch.tensor(squares, dtype=torch.float64)
+        self.deviation.copy_(errors.sqrt().clamp(min=LEAST))
+        return float(gaussian_nats(errors, self.deviation.cpu().double()))
+
+    def answers(
+        self, x: Tensor, lengths: Tensor, counted: Tensor, places: Tensor, *, weigh: bool = False
+    ) -> tuple[Output, list[Answered]]:
+        """What the network put out, and the answers to each sequence; with ``weigh`` with their weights."""
+        encoded = self.encode(x, lengths)
+        scores, weights = self.scores(encoded, lengths, places)
+        if self.numbers:
+            best = chances = scores
+        elif self.crf is None:
+            best, chances = scores.argmax(-1), scores.double().softmax(-1)
+        else:
+            best, chances = self.crf.decode(scores, counted), self.crf.marginals(scores, counted)
+        if weigh and weights is None:
+            weights = self.shares(x, lengths, counted, places, best)
+        rows = zip(counted.tolist(), lengths.tolist())
+        found = [
+            Answered(
+                best[:N, b].cpu().numpy(),
+                chances[:N, b].cpu().numpy(),
+                weights[:N, :T, b].float().cpu().numpy() if weigh and weights is not None else None,
+            )
+            for b, (N, T) in enumerate(rows)
+        ]
+        return encoded.out, found
+
+    def shares(self, x: Tensor, lengths: Tensor, counted: Tensor, places: Tensor, best: Tensor) -> Tensor:
+        """(N, T, B): the share of each step in the scores of the answers ``best`` (N, B), of numbers in their sum.
+
+        Of more than WEIGHED answers, neighbours share theirs.
+        """
+        steps = torch.arange(len(best), device=x.device)
+        count = min(len(best), WEIGHED)
+        group = steps * count // len(best)
+
+        def judge(encoded: Encoded, lengths: Tensor) -> Tensor:
+            scores, _ = self.scores(encoded, lengths, places.clone())
+            chosen = scores.sum(-1) if self.numbers else scores.gather(2, best.clone()[..., None])[..., 0]
+            chosen = chosen.masked_fill(steps.clone()[:, None] >= counted.clone(), 0)
+            return chosen.new_zeros(count, chosen.shape[1]).index_add(0, group.clone(), chosen)
+
+        return self.influence(x, lengths, judge)[group]
+
     def influence(self, x: Tensor, lengths: Tensor, judge: Callable[[Encoded, Tensor], Tensor]) -> Tensor:
         """(N, T, B): the share of each step in each of N scores: that of the size of gradient times input.
 
-        For heads without attention. ``judge`` gives the scores (N, B) of encoded sequences and their lengths.
+        ``judge`` gives the scores (N, B) of encoded sequences and their lengths.
         """
         with torch.inference_mode(False), torch.enable_grad():
             x, lengths = x.clone(), lengths.clone()  # what was made in inference mode has no gradient
@@ -173,158 +275,77 @@ def on_steps(weights: Tensor, ends: Tensor, T: int) -> Tensor:
     return weights.new_zeros(T, len(weights)).scatter_add(0, ends[: weights.shape[1]], weights.T)
 
 
-class ClassifierModel(SequenceModel):
-    """A label per sequence: features of all steps, combined by attention, mean, maximum, the last one, or a tree-LSTM;
-    softmax."""
-
-    def make_head(self, classes: int, config: ModelConfig) -> None:
-        sizes, pool = (config.output_size,), config.read_out
-        self.read_out = (
-            TreeReadOut(sizes, config.output_size, classes)
-            if pool == "tree"
-            else SequenceReadOut(sizes, classes, pool=pool)
-        )
-
-    def predict(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | None, Encoded]:
-        """Logits (B, classes), and the weight (T, B) of each step in them; None with a tree, which gives none."""
-        encoded = self.encode(x, lengths)
-        if isinstance(self.read_out, TreeReadOut):
-            return self._by_tree(encoded, lengths), None, encoded
-        levels = {"attention": self.level, "last": None}
-        found = self.segments(encoded.out, lengths, levels.get(self.config.read_out, 0))
-        none = found.features.new_zeros(*found.ends.shape, 0)  # to the read-out, segments are steps
-        pooled, weights, _ = self.read_out.pooled(Output((found.features,), none, none, none), found.counts)
-        return self.read_out.linear(pooled), on_steps(weights, found.ends, len(x)), encoded
-
-    def _by_tree(self, encoded: Encoded, lengths: Tensor) -> Tensor:
-        leaves = dataclasses.replace(encoded.out, hidden=(self.output(encoded.out.hidden),))
-        return self.read_out(leaves, lengths)
-
-    def explain(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Encoded]:
-        """As :meth:`predict`; with a tree, the weights are shares in what is :meth:`decisive`."""
-        logits, weights, encoded = self.predict(x, lengths)
-        if weights is None:
-            weights = self.influence(x, lengths, lambda *found: self.decisive(self._by_tree(*found))[None])[0]
-        return logits, weights, encoded
-
-    @staticmethod
-    def decisive(logits: Tensor) -> Tensor:
-        """(B,): the largest logit."""
-        return logits.amax(-1)
-
-    def forward(self, x: Tensor, lengths: Tensor, targets: Tensor, counted: Tensor, places: Tensor) -> Judged:
-        logits, _, encoded = self.predict(x, lengths)
-        nats = F.cross_entropy(logits.float(), targets[0], reduction="none")
-        return Judged(nats, (logits.argmax(-1) != targets[0]).float(), encoded.out, encoded.state)
-
-
-class GaussianModel(SequenceModel):
-    """What models of numbers share: the deviation of a Gaussian for each number of an answer.
-
-    Each number has one deviation for all sequences. It is not learned by gradient: :meth:`fit_deviation` sets it from
-    the errors on held-out sequences, so that sequences which the network knows by heart cannot lower it. Numbers,
-    means and deviations are in deviations of the training part.
-    """
-
-    deviation: Tensor
-
-    def make_head(self, classes: int, config: ModelConfig) -> None:
-        super().make_head(classes, config)
-        self.register_buffer("deviation", torch.ones(classes))
-
-    def fit_deviation(self, squares: Sequence[float]) -> float:
-        """Set the deviations to the roots of these mean squared errors; the mean nats of these errors."""
-        errors = torch.tensor(squares, dtype=torch.float64)
-        self.deviation.copy_(errors.sqrt().clamp(min=LEAST))
-        return float(gaussian_nats(errors, self.deviation.cpu().double()))
-
-
-class RegressorModel(GaussianModel, ClassifierModel):
-    """Numbers per sequence: what a ClassifierModel has as logits are means of Gaussians."""
-
-    @staticmethod
-    def decisive(logits: Tensor) -> Tensor:
-        """(B,): the sum of the means."""
-        return logits.sum(-1)
-
-    def forward(self, x: Tensor, lengths: Tensor, targets: Tensor, counted: Tensor, places: Tensor) -> Judged:
-        means, _, encoded = self.predict(x, lengths)
-        squares = (means.float() - targets[0]).square()
-        nats = gaussian_nats(squares, self.deviation)
-        return Judged(nats, squares.mean(-1), encoded.out, encoded.state, squares)
-
-
 def gaussian_nats(squares: Tensor, deviation: Tensor) -> Tensor:
     """-log of Gaussian densities, summed over the last axis, from squared errors (..., numbers) and deviations."""
     return (squares / deviation.square() / 2 + deviation.log() + math.log(2 * math.pi) / 2).sum(-1)
 
 
-class TaggerModel(SequenceModel):
-    """A tag per place, the last step of a token: features there, and a softmax or a linear-chain CRF."""
+class PooledModel(SequenceModel):
+    """An answer per sequence: features of all steps, combined by attention, mean, maximum, the last one, or a
+    tree-LSTM."""
 
-    def make_head(self, classes: int, config: ModelConfig) -> None:
-        self.softmax = nn.Linear(config.output_size, classes)
-        self.crf = LinearChainCRF(classes) if config.crf else None
+    def make_head(self, outputs: int, config: ModelConfig) -> None:
+        sizes, pool = (config.output_size,), config.read_out
+        self.read_out = (
+            TreeReadOut(sizes, config.output_size, outputs)
+            if pool == "tree"
+            else SequenceReadOut(sizes, outputs, pool=pool)
+        )
 
-    def predict(self, x: Tensor, lengths: Tensor, places: Tensor) -> tuple[Tensor, Encoded]:
-        """Scores (N, B, tags) at ``places`` (N, B)."""
-        encoded = self.encode(x, lengths)
-        return self._scores(encoded, places), encoded
+    def scores(
+        self, encoded: Encoded, lengths: Tensor, places: Tensor, targets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        if isinstance(self.read_out, TreeReadOut):
+            leaves = dataclasses.replace(encoded.out, hidden=(self.output(encoded.out.hidden),))
+            return self.read_out(leaves, lengths)[None].float(), None
+        levels = {"attention": self.level, "last": None}
+        found = self.segments(encoded.out, lengths, levels.get(self.config.read_out, 0))
+        none = found.features.new_zeros(*found.ends.shape, 0)  # to the read-out, segments are steps
+        pooled, weights, _ = self.read_out.pooled(Output((found.features,), none, none, none), found.counts)
+        T = len(encoded.out.operations)
+        return self.read_out.linear(pooled)[None].float(), on_steps(weights, found.ends, T)[None]
 
-    def _scores(self, encoded: Encoded, places: Tensor) -> Tensor:
+
+class PlacedModel(SequenceModel):
+    """An answer per place, such as the last step of a token: from the features there."""
+
+    def make_head(self, outputs: int, config: ModelConfig) -> None:
+        self.softmax = nn.Linear(config.output_size, outputs)
+        self.crf = LinearChainCRF(outputs) if config.crf else None
+
+    def scores(
+        self, encoded: Encoded, lengths: Tensor, places: Tensor, targets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         starts = torch.cat([torch.zeros_like(places[:1]), places[:-1] + 1]).minimum(places)  # of spelled tokens
-        return self.softmax(self.features(encoded.out, places, starts)).float()
-
-    @staticmethod
-    def decisive(scores: Tensor, tags: Tensor) -> Tensor:
-        """(N, B): the scores of tags (N, B)."""
-        return scores.gather(2, tags[..., None])[..., 0]
-
-    def weights(self, x: Tensor, lengths: Tensor, places: Tensor, tags: Tensor, counted: Tensor) -> Tensor:
-        """(N, T, B): the share of each step in the scores of tags (N, B).
-
-        Of more than WEIGHED tags, neighbours share theirs.
-        """
-        steps = torch.arange(len(tags), device=x.device)
-        count = min(len(tags), WEIGHED)
-        group = steps * count // len(tags)
-
-        def judge(encoded: Encoded, lengths: Tensor) -> Tensor:
-            scores = self.decisive(self._scores(encoded, places.clone()), tags.clone())
-            scores = scores.masked_fill(steps.clone()[:, None] >= counted.clone(), 0)
-            return scores.new_zeros(count, scores.shape[1]).index_add(0, group.clone(), scores)
-
-        return self.influence(x, lengths, judge)[group]
-
-    def tags(self, scores: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-        """The likeliest tags (N, B), and the probability of every tag (N, B, tags)."""
-        if self.crf is None:
-            return scores.argmax(-1), scores.softmax(-1)
-        return self.crf.decode(scores, counted), self.crf.marginals(scores, counted)
-
-    def forward(self, x: Tensor, lengths: Tensor, targets: Tensor, counted: Tensor, places: Tensor) -> Judged:
-        scores, encoded = self.predict(x, lengths, places)
-        active = torch.arange(len(targets), device=x.device)[:, None] < counted
-        if self.crf is None:
-            each = F.cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
-            nats, found = torch.where(active, each, 0.0).sum(0), scores.argmax(-1)
-        else:
-            nats = self.crf.nats(scores, targets, counted)
-            found = scores.argmax(-1) if self.training else self.crf.decode(scores, counted)
-        return Judged(nats, ((found != targets) & active).sum(0).float(), encoded.out, encoded.state)
+        return self.softmax(self.features(encoded.out, places, starts)).float(), None
 
 
-class StepRegressorModel(GaussianModel, TaggerModel):
-    """Numbers per place, the last step of a token: what a TaggerModel has as scores are means of Gaussians."""
+class TransducerModel(SequenceModel):
+    """A sequence per sequence; a decoder with attention sees all steps, or the ends of the segments of a level."""
 
-    @staticmethod
-    def decisive(scores: Tensor, tags: Tensor) -> Tensor:
-        """(N, B): the sums of the means."""
-        return scores.sum(-1)
+    def make_head(self, outputs: int, config: ModelConfig) -> None:
+        self.decoder = AttentionDecoder(outputs, config.embedding_size, config.output_size, config.output_size)
 
-    def forward(self, x: Tensor, lengths: Tensor, targets: Tensor, counted: Tensor, places: Tensor) -> Judged:
-        means, encoded = self.predict(x, lengths, places)
-        active = torch.arange(len(targets), device=x.device)[:, None] < counted
-        squares = torch.where(active[..., None], (means - targets).square(), 0.0)
-        nats = torch.where(active, gaussian_nats(squares, self.deviation), 0.0).sum(0)
-        return Judged(nats, squares.mean(-1).sum(0), encoded.out, encoded.state, squares.sum(0))
+    def memory(self, encoded: Encoded, lengths: Tensor) -> tuple[Memory, Tensor]:
+        """What the decoder attends to, and the last step (S, B) of each state in it."""
+        found = self.segments(encoded.out, lengths, self.level)
+        return Memory(found.features, found.mask), found.ends
+
+    def scores(
+        self, encoded: Encoded, lengths: Tensor, places: Tensor, targets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        assert targets is not None
+        return self.decoder(targets, self.memory(encoded, lengths)[0]), None
+
+    def answers(
+        self, x: Tensor, lengths: Tensor, counted: Tensor, places: Tensor, *, weigh: bool = False, beam: int = 1
+    ) -> tuple[Output, list[Answered]]:
+        """What a beam search finds; a beam of 1 is greedy."""
+        encoded = self.encode(x, lengths)
+        memory, ends = self.memory(encoded, lengths)
+        found = []
+        written = self.decoder.write(memory, positive("beam", beam), LONGEST[0] + LONGEST[1] * lengths)
+        for row, (symbols, chances, weights) in enumerate(written):
+            steps = on_steps(weights, ends[:, row : row + 1].cpu().expand(-1, len(weights)), int(lengths[row]))
+            found.append(Answered(np.array(symbols, np.int64), np.array(chances), steps.T.float().numpy()))
+        return encoded.out, found

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from hmrnn.analysis.edits import span_f1
+import numpy as np
+
 from hmrnn.analysis.render import visible
 from hmrnn.analysis.sections import Section
-from hmrnn.kinds.labels.corpus import Examples, LabelCorpus
-from hmrnn.kinds.labels.decision import Decision, shown_answer, shown_numbers, shown_right
-from hmrnn.kinds.labels.forecast import ForecastModel
-from hmrnn.kinds.labels.model import LabelledModel, NumberModel, PairModel
+from hmrnn.kinds.labels.answers.base import Classes
+from hmrnn.kinds.labels.corpus import LabelCorpus
+from hmrnn.kinds.labels.decision import Decision
+from hmrnn.kinds.labels.model import ForecastModel, LabelledModel, plain
 
 SHOWN = 12
 """Sequences of the validation part whose decisions are shown."""
@@ -24,60 +24,33 @@ CLASSES = 20
 
 
 def sections(model: LabelledModel, corpus: LabelCorpus) -> Iterator[Section]:
-    X, y = corpus.valid.sequences, wanted(model, corpus.valid)
-    found = model.predict(X) if model.reads.classes else []
-    yield Section(text=f"Of the validation part, {len(X):,} sequences: {_opening(model, corpus, found, y)}.")
-    if model.reads.classes and model.reads.modality != "pairs":
-        pairs = zip(y, found)
-        if model.reads.modality == "tags":
-            pairs = zip(itertools.chain(*y), itertools.chain(*found))
-        yield _confusions(Counter(pairs), list(model.reads.classes))
+    answer, examples = model.answer, corpus.valid
+    X = examples.sequences
+    if isinstance(model, ForecastModel):
+        said = f"forecasts have {1 - model.skill(examples):.1%} of the squared error of no change"
+    else:
+        found = [one.values for one, _ in model.answers(X)]
+        said = answer.compared(found, [answer.wanted(one) for one in examples.targets])
+    yield Section(text=f"Of the validation part, {len(X):,} sequences: {said}.")
+    if isinstance(answer, Classes) and answer.noun in ("label", "tag"):
+        yield _confusions(np.concatenate(examples.targets), np.concatenate(found), list(map(str, answer.classes)))
     yield Section(
         title="Decisions",
         text="Sequences of the validation part with the segments of level 1. The darker a segment, the larger its "
         "weight in the decision. Tags and written symbols are listed with their probabilities and the segments that "
         "decided each most.",
     )
-    for decision, right in zip(model.explain(X[:SHOWN]), y):
-        yield Section(found=Judged(decision, right))
+    for decision, target, item in zip(model.decisions(X[:SHOWN]), examples.targets, X):
+        yield Section(found=Judged(decision, plain(answer.given(target, item))))
 
 
-def _opening(model: LabelledModel, corpus: LabelCorpus, found: Any, y: list[Any]) -> str:
-    """How many answers are right, or how far numbers are off."""
-    if isinstance(model, NumberModel):
-        return str(model.scores(corpus.valid.sequences, y))
-    if isinstance(model, ForecastModel):
-        return f"forecasts have {1 - model.skill(corpus.valid):.1%} of the squared error of no change"
-    said = shown_right(model.reads.modality, found, y)
-    if isinstance(model, PairModel):
-        said += f"; {model.error_rate(corpus.valid.sequences, y):.1%} of the symbols need an edit"
-    if model.reads.modality == "tags" and "O" in model.reads.classes:
-        said += f"; F1 of spans {span_f1(found, y):.3f}"
-    return said
-
-
-def wanted(model: LabelledModel, examples: Examples) -> list[Any]:
-    """The right answers as users give them."""
-    if isinstance(model, ForecastModel):
-        answers = [model.numbers.decode(one)[-1].reshape(model.numbers.ahead, -1) for one in examples.targets]
-        return [(item[-1] + answer).tolist() for item, answer in zip(examples.sequences, answers)]
-    if isinstance(model, NumberModel):
-        each = [model.numbers.shaped(model.numbers.decode(one)).tolist() for one in examples.targets]
-        return each if model.numbers.steps else [one[0] for one in each]
-    classes = model.reads.classes
-    if model.reads.modality == "labels":
-        return [classes[one[0]] for one in examples.targets]
-    ends = 1 if model.reads.modality == "pairs" else 0  # the end symbol is no answer
-    each = [[classes[k] for k in one[: len(one) - ends]] for one in examples.targets]
-    return ["".join(map(str, one)) for one in each] if model.reads.text else each
-
-
-def _confusions(counted: Counter[tuple[Any, Any]], classes: list[Any]) -> Section:
+def _confusions(right: np.ndarray, found: np.ndarray, classes: list[str]) -> Section:
+    counted = Counter(zip(right.tolist(), found.tolist()))
     if len(classes) > CLASSES:
-        worst = [(str(a), str(b), str(count)) for (a, b), count in counted.most_common() if a != b][:CLASSES]
+        worst = [(classes[a], classes[b], str(count)) for (a, b), count in counted.most_common() if a != b][:CLASSES]
         return Section("Errors", table=[("right", "answer", "count"), *worst])
-    rows = [(str(a), *(str(counted[a, b]) for b in classes)) for a in classes]
-    return Section("Answers", "A row per right answer.", table=[("", *map(str, classes)), *rows])
+    rows = [(name, *(str(counted[a, b]) for b in range(len(classes)))) for a, name in enumerate(classes)]
+    return Section("Answers", "A row per right answer.", table=[("", *classes), *rows])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +61,7 @@ class Judged:
     right: Any
 
     def _repr_html_(self) -> str:
-        decision, right = self.decision, self.right
+        decision = self.decision
         parts = decision.parts()
         largest = max(1e-9, *(part.weight for part in parts))
         shown = "".join(
@@ -97,16 +70,13 @@ class Judged:
             for part in parts
             for share in [part.weight / largest]
         )
-        answer, gold = shown_answer(decision.answer), shown_answer(right)
-        mark = "right" if answer == gold else f"right would be {gold}"
+        answer, gold = decision.said(), decision.said(self.right)
+        mark = "right" if answer == gold and decision.deviation is None else f"right would be {gold}"
         sure = ""
         if decision.deviation is not None:
-            off = decision.deviation
-            answer, gold = shown_numbers(decision.answer, off), shown_numbers(right, off)
-            mark, sure = f"right would be {gold}", f" ± {shown_numbers(off, off)}"
+            sure = f" ± {decision.said(decision.deviation)}"
         elif isinstance(decision.probabilities, dict):
-            ranked = sorted(decision.probabilities.items(), key=lambda pair: -pair[1])[:3]
-            sure = " (" + ", ".join(f"{label} {p:.3f}" for label, p in ranked) + ")"
+            sure = f" ({decision.ranked(3)})"
         else:
             each = zip(decision.answer, decision.probabilities, decision.sources())
             rows = (f"{symbol} {p:.3f} from {''.join(map(visible, source))}" for symbol, p, source in each)

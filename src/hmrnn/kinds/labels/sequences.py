@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from decimal import Decimal
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,66 +65,80 @@ def sequences(
     an error, and without it a list of tokens that all have more than one character; None: both may come. Channels of
     tables are taken by their names, those of ``channels`` or, without it, of the first table; others are left out.
     """
-    if isinstance(X, str | bytes):
-        raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got one text: put it into a list")
-    check_not_sparse(X, name.whole)
-    X = iterable(X)
-    # of a list NumPy would make a copy, in which each text has the memory of the longest
-    whole = None if isinstance(X, list | tuple) else number_array(X)
-    if whole is not None and whole.ndim < 2 and whole.size:
-        what = f"numbers of shape {whole.shape}. Reshape your data: numbers[None] is one series"
-        raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {what}")
-    if hasattr(X, "columns") and whole is None:
-        raise InputError(
-            f"a table as {name.whole} must hold numbers alone, a series per row; take these columns, or the one "
-            f"with the texts; {PER_STEP}"
-        )
-    if not isinstance(X, Iterable) or isinstance(X, Mapping | Set):
-        raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {type(X).__name__}")
-    given = list(X if whole is None else whole)
+    given, wrong = _listed(iterable(X))
+    if wrong:
+        raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {wrong}")
     found = [_item(one, name[k], tokens) for k, one in enumerate(given)]
-    if not found:
-        raise InputError(f"{name.whole} must hold at least one sequence; got none")
     wanted = channels or columns(given[0])
     found = [
         in_order(one, columns(table), wanted, name[k]) if isinstance(one, np.ndarray) else one
         for k, (one, table) in enumerate(zip(found, given))
     ]
-    first = found[0]
-    for k, one in enumerate(found):
-        if isinstance(one, tuple) != isinstance(first, tuple):
-            raise InputError(f"the sequences must be of one kind; {name[0]} and {name[k]} are symbols and numbers")
-        if isinstance(given[k], str) != isinstance(given[0], str):
-            raise InputError(f"the sequences must be of one kind; {name[0]} and {name[k]} are a text and tokens")
-        if isinstance(one, np.ndarray) and isinstance(first, np.ndarray) and one.shape[1] != first.shape[1]:
-            raise InputError(
-                f"all series must have as many channels; {name[0]} has {first.shape[1]} and {name[k]} {one.shape[1]}"
-            )
+    forms = [
+        f"a series of {one.shape[1]} channel(s)" if isinstance(one, np.ndarray)
+        else "a text" if isinstance(table, str) else "a list of tokens"
+        for one, table in zip(found, given)
+    ]  # fmt: skip
+    if odd := next((k for k, form in enumerate(forms) if form != forms[0]), 0):
+        raise InputError(
+            f"{name.whole} must hold sequences of one kind; {name[0]} is {forms[0]}, {name[odd]} {forms[odd]}"
+        )
     return found
 
 
-def check_not_sparse(X: Any, name: str) -> None:
-    """InputError if X is a sparse matrix, as of SciPy or torch."""
+class GivenSeries(NamedTuple):
+    """What X holds: one series, or a list of them."""
+
+    series: list[np.ndarray]
+    """(time, channels) each."""
+    single: bool
+    """Whether X was one series, not a list of them."""
+    flat: bool
+    """Whether the first series was given as (time,)."""
+    channels: tuple[str, ...]
+    """The names of the channels; none if they have none."""
+
+
+def series_of(X: Any, channels: tuple[str, ...] = (), least: int = 2) -> GivenSeries:
+    """The series of X, each with ``least`` or more steps; ``channels`` as for :func:`sequences`."""
+    X = list(X) if isinstance(X, Iterator) else X
+    whole, listed = number_array(X), isinstance(X, list | tuple)
+    single = hasattr(X, "columns") or (
+        whole is not None and whole.ndim in (1, 2) and not (listed and any(getattr(one, "shape", ()) for one in X))
+    )
+    parts = [X] if single else X
+    series = [one for one in sequences(parts, channels=channels) if isinstance(one, np.ndarray)]
+    first = parts[0]
+    flat = getattr(number_array(first), "ndim", 2) == 1
+    # a list of numbers in a list is no series: it could as well be the channels of one step
+    if not series or min(map(len, series)) < least or (flat and not single and not hasattr(first, "shape")):
+        raise InputError(
+            f"a series must be numbers of shape (time, channels), of {least} or more steps; got {reprlib.repr(first)}"
+        )
+    return GivenSeries(series, single, flat, channels or columns(first))
+
+
+def _listed(X: Any) -> tuple[list[Any], str]:
+    """X as a list, and what is wrong with it as a whole, if anything."""
+    if isinstance(X, str | bytes):
+        return [], "one text: put it into a list"
     if hasattr(X, "toarray") or getattr(X, "layout", torch.strided) != torch.strided:
-        raise InputError(f"{name} is sparse, and sparse data are not supported; give it by .toarray() or .to_dense()")
+        return [], "a sparse array; sparse data are not supported, so give it by .toarray() or .to_dense()"
+    # of a list NumPy would make a copy, in which each text has the memory of the longest
+    whole = None if isinstance(X, list | tuple) else number_array(X)
+    if whole is not None and whole.ndim < 2 and whole.size:
+        return [], f"numbers of shape {whole.shape}. Reshape your data: numbers[None] is one series"
+    if hasattr(X, "columns") and whole is None:
+        return [], f"a table with other columns than of numbers; take these, or the one with the texts; {PER_STEP}"
+    if not isinstance(X, Iterable) or isinstance(X, Mapping | Set):
+        return [], type(X).__name__
+    given = list(X if whole is None else whole)
+    return given, "" if given else "none"
 
 
 def iterable(given: Any) -> Any:
     """``given``, as an array if it can be one and cannot be iterated over."""
     return np.asarray(given) if hasattr(given, "__array__") and not isinstance(given, Iterable) else given
-
-
-def check_given(y: Any) -> None:
-    """InputError if there is no y."""
-    if y is None:
-        raise InputError("fitting requires y to be passed, but the target y is None")
-
-
-def kind_of(one: Any) -> str:
-    """What messages call a value: its type, of an array also the dtype."""
-    if not isinstance(one, np.ndarray):
-        return type(one).__name__
-    return f"an array of {one.dtype}" + (". Complex data not supported" if one.dtype.kind == "c" else "")
 
 
 def columns(one: Any) -> tuple[str, ...]:
@@ -131,15 +147,9 @@ def columns(one: Any) -> tuple[str, ...]:
     return names if all(isinstance(name, str) for name in names) and len(set(names)) == len(names) else ()
 
 
-def not_numbers(table: Any) -> list[str]:
+def _not_numbers(table: Any) -> list[str]:
     """The columns of a table that do not hold numbers alone."""
     return [name for name in columns(table) if np.asarray(table[name]).dtype.kind not in "fiub"]
-
-
-def about_columns(table: Any) -> str:
-    """For an error: which columns of a table do not hold numbers alone; empty if all do, or if it is no table."""
-    wrong = not_numbers(table)
-    return f", in which {', '.join(wrong)} must be left out or turned into numbers" if wrong else ""
 
 
 def in_order(series: np.ndarray, names: tuple[str, ...], wanted: tuple[str, ...], name: str) -> np.ndarray:
@@ -154,45 +164,53 @@ def in_order(series: np.ndarray, names: tuple[str, ...], wanted: tuple[str, ...]
 
 
 def _item(one: Any, name: str, tokens: bool | None) -> Item:
-    if isinstance(one, str):
-        if not one:
-            raise InputError(f"{name} is an empty text; leave it out")
-        if tokens:
-            raise InputError(f"{name} is a text, and this model reads lists of tokens; split the text into tokens")
-        check_text(one, name)
-        return tuple(one)
-    if isinstance(one, Sequence | np.ndarray) and len(one) and isinstance(one[0], str):
-        if not all(isinstance(token, str) and token for token in one):
-            raise InputError(f"{name} must hold strings, none of them empty; got another among them")
-        if tokens is False and all(len(token) > 1 for token in one):  # a few may be rare tokens
-            raise InputError(f"{name} holds tokens such as {one[0]!r}, and this model reads single characters")
-        check_text("".join(one), name)
-        return tuple(map(str, one))
-    array = number_array(one)
-    if array is None or array.ndim not in (1, 2) or 0 in array.shape[1:]:
-        listed = array is None and isinstance(one, list | tuple)
-        numbers = [number_array(step) is not None for step in one] if listed else []
-        if numbers and all(numbers):
-            counts = sorted({np.size(step) for step in one})
-            raise InputError(f"{name} must have as many channels at every step; got {counts[0]} and {counts[-1]}")
-        if any(numbers):
-            step = numbers.index(False)
-            got = reprlib.repr(one[step])
-            raise InputError(f"{name} must hold numbers alone; got {got} at step {step + 1}; fill gaps")
-        got = kind_of(one) if array is None else f"shape {array.shape}" if array.ndim else repr(one)
-        raise InputError(f"{name} must be one of {_WANTED}; got {got}{about_columns(one)}")
-    if len(array) == 0:
-        raise InputError(f"{name} is empty; leave it out")
-    array = array.astype(np.float64).reshape(len(array), -1)
-    if not np.isfinite(array).all():
-        step = int(np.argmin(np.isfinite(array).all(axis=1)))
+    text = isinstance(one, str)
+    if not text and not (isinstance(one, Sequence | np.ndarray) and len(one) and isinstance(one[0], str)):
+        return numbers_of(one, Name(name), f"one of {_WANTED}")[0]
+    if not one or not all(isinstance(token, str) and token for token in one):
+        raise InputError(f"{name} must be one of {_WANTED}; got {'an empty text' if text else reprlib.repr(one)}")
+    if (text and tokens) or (not text and tokens is False and all(len(token) > 1 for token in one)):
+        reads = "lists of tokens; split the text" if text else "single characters"  # a few may be rare tokens
+        raise InputError(f"{name} must hold what this model reads, {reads}; got {reprlib.repr(one)}")
+    check_text("".join(one), name)
+    return tuple(map(str, one))
+
+
+def numbers_of(
+    given: Any, name: Name, wanted: str = "numbers, or rows of as many numbers each"
+) -> tuple[np.ndarray, bool]:
+    """(N, numbers) in float64 of an array (N,) or (N, numbers), and whether it had rows; InputError if it is none."""
+    array = number_array(given)
+    if array is None or array.ndim not in (1, 2) or 0 in array.shape:
+        raise InputError(f"{name.whole} must be {wanted}; got {_not_an_array(given, array)}")
+    whole = array.astype(np.float64).reshape(len(array), -1)
+    fits = (np.abs(whole) <= _LARGEST).all(axis=1)  # NaN does not
+    if not fits.all():
+        k = int(fits.argmin())
         raise InputError(
-            f"{name} must hold finite numbers; got NaN or infinity at step {step + 1}; fill gaps (as by np.interp), "
-            "cut off padding, as lengths may differ, or leave the sequence out"
+            f"{name.whole} must hold numbers of at most {_LARGEST:g} in size, neither NaN nor infinity; got "
+            f"{' '.join(f'{one:g}' for one in whole[k])} as {name[k]}; fill gaps (as by np.interp), cut off padding, "
+            "as lengths may differ, or leave it out"
         )
-    if (largest := np.abs(array).max()) > _LARGEST:
-        raise InputError(f"{name} must hold numbers of at most {_LARGEST:g} in size; got {largest:g}")
-    return array
+    return whole, array.ndim == 2
+
+
+def _not_an_array(given: Any, array: np.ndarray | None) -> str:
+    """What is wrong with what is no array (N,) or (N, numbers), for an error."""
+    if array is not None:
+        return f"numbers of shape {array.shape}" if array.ndim else repr(given)
+    if wrong := _not_numbers(given):
+        return f"a table in which {', '.join(wrong)} must be left out or turned into numbers"
+    if isinstance(given, list | tuple) and given:
+        rows = [number_array(one) for one in given]
+        k = next((k for k, row in enumerate(rows) if row is None), None)
+        sizes = sorted({row.size for row in rows if row is not None})
+        return (
+            f"rows of {sizes[0]} and {sizes[-1]} numbers" if k is None else f"{reprlib.repr(given[k])} at place {k + 1}"
+        )
+    if not isinstance(given, np.ndarray):
+        return type(given).__name__
+    return f"an array of {given.dtype}" + (". Complex data not supported" if given.dtype.kind == "c" else "")
 
 
 def scale_of(whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -224,20 +242,25 @@ def check_text(text: str, name: str) -> None:
 
 
 def number_array(given: Any) -> np.ndarray | None:
-    """``given`` as an array of numbers; None if it is anything else, lists of unequal lengths included."""
-    given = [for_numpy(one) for one in given] if isinstance(given, list | tuple) else for_numpy(given)
+    """``given`` as an array of numbers; None if it is anything else, lists of unequal lengths included.
+
+    Objects that are numbers, such as fractions and large integers, become floats.
+    """
+    given = [_for_numpy(one) for one in given] if isinstance(given, list | tuple) else _for_numpy(given)
     try:
         array = np.asarray(given)
-    except ValueError:
+        if array.dtype == object and array.size and all(isinstance(one, Real | Decimal) for one in array.flat):
+            array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):  # sparse, of unequal lengths, or too large
         return None
     return array if array.dtype.kind in "fiub" else None
 
 
-def for_numpy(given: Any) -> Any:
+def _for_numpy(given: Any) -> Any:
     """A tensor or a table of numbers as NumPy reads it, a masked array with NaN where it is masked; others as given."""
     if isinstance(given, np.ma.MaskedArray) and given.mask.any():
         return np.ma.filled(given.astype(np.float64), np.nan)  # np.asarray would show what is masked
-    if (names := columns(given)) and hasattr(given, "__array__") and not not_numbers(given):
+    if (names := columns(given)) and hasattr(given, "__array__") and not _not_numbers(given):
         # column by column: of all at once NumPy may make objects, of truth values or missing integers beside numbers
         return np.stack([np.asarray(given[name], np.float64) for name in names], axis=-1)
     if not hasattr(given, "detach"):

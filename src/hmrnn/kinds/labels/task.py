@@ -15,12 +15,7 @@ from hmrnn.kind import InputSpec
 from hmrnn.kinds.labels.batches import LabelBatches
 from hmrnn.kinds.labels.corpus import LabelCorpus
 from hmrnn.kinds.labels.evaluate import evaluate_labelled
-from hmrnn.kinds.labels.labelling import counts
-from hmrnn.kinds.labels.networks import (
-    GaussianModel,
-    SequenceModel,
-    flat_directions,
-)
+from hmrnn.kinds.labels.networks import SequenceModel, flat_directions
 from hmrnn.training.task import Loss, Task, Validation, detected
 
 _RARE = 0.25  # a symbol seen n times is read as an unknown one with probability 0.25 / (0.25 + n)
@@ -43,11 +38,11 @@ class LabelledTask(Task):
     ) -> None:
         t = config.train
         self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
-        self.reads: InputSpec = data.reads
+        self.reads: InputSpec = data.encoder
         self.model = model.to(device)
         self.capturable = config.model.read_out != "tree"  # a tree decides shapes
         alike = self.capturable and device.type == "cuda"
-        seen = counts(data.reads, data.train.inputs)
+        seen = data.encoder.counts(data.train.inputs)
         unknown = None if seen is None else np.where(seen > 0, _RARE / (_RARE + seen), 0.0)
         self.batches = LabelBatches(
             data.train, t.batch_size, seed=t.seed, multiple=t.accumulate * world,
@@ -83,7 +78,7 @@ class LabelledTask(Task):
             self.model, self.corpus.valid, batch_size=t.batch_size, precision=t.precision, progress=progress,
             share=self.share,
         )  # fmt: skip
-        nats = self.model.fit_deviation(result.squares) if isinstance(self.model, GaussianModel) else result.nats
+        nats = self.model.fit_deviation(result.squares) if self.model.numbers else result.nats
         return Validation(nats, *result.work, result.targets, result.error)
 
     def describe(self) -> str:

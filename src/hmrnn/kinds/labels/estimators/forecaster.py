@@ -11,13 +11,12 @@ import torch
 
 from hmrnn.config import Config
 from hmrnn.errors import InputError
-from hmrnn.kinds.labels.corpus import LabelCorpus
+from hmrnn.kinds.labels.corpus import LabelCorpus, forecast_corpus
 from hmrnn.kinds.labels.estimators.base import is_whole
 from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
-from hmrnn.kinds.labels.forecast import ForecastModel
-from hmrnn.kinds.labels.forecasts import forecast_corpus
+from hmrnn.kinds.labels.model import ForecastModel, Series
 from hmrnn.kinds.labels.presets import PRESETS
-from hmrnn.kinds.labels.series import Series, series_of
+from hmrnn.kinds.labels.sequences import series_of
 
 _PRESET = PRESETS["series"]  # of ``hmrnn train series``, which has the same defaults
 

@@ -19,10 +19,10 @@ import torch
 from hmrnn.config import Config, DetectorConfig, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.kind import find
+from hmrnn.kinds.labels.answers.series import Forecasts
 from hmrnn.kinds.labels.corpus import LabelCorpus, make_corpus
 from hmrnn.kinds.labels.decision import Decision
 from hmrnn.kinds.labels.estimators.base import Estimator, is_whole, seed_of
-from hmrnn.kinds.labels.labelling import Modality
 from hmrnn.kinds.labels.model import LabelledModel
 from hmrnn.kinds.labels.presets import PRESETS
 from hmrnn.nn.checks import layer_sizes, one_of
@@ -42,7 +42,7 @@ CHOICES = {name: typing.get_args(typing.get_type_hints(ModelConfig)[name]) for n
 class SequenceEstimator(Estimator):
     """Sequences to labels, numbers, tags or sequences. See the classes for what they take."""
 
-    _modality: ClassVar[Modality]
+    _modality: ClassVar[str]
     _model: ClassVar[type[LabelledModel]]
     # parameters that all of them have
     hidden_size: int | Sequence[int]
@@ -161,12 +161,12 @@ class SequenceEstimator(Estimator):
                 raise InputError(f"{error.trouble}; fit again with a lower learning_rate") from error
         network = trainer.model
         network.load_state_dict(best)
-        self.model_: Any = self._model(network.eval(), corpus.reads, config)
+        self.model_: Any = self._model(network.eval(), corpus.encoder, config)
         self.loss_curve_: list[float] = curve
         self.n_iter_: int = trainer.progress.epoch
         self.__dict__.pop("n_features_in_", None)  # of an earlier fit
-        if not corpus.reads.symbols:
-            self.n_features_in_: int = corpus.reads.size
+        if not corpus.encoder.symbols:
+            self.n_features_in_: int = corpus.encoder.size
 
     def _show(self, event: dict[str, Any], part: str) -> None:
         if self.verbose:
@@ -182,7 +182,7 @@ class SequenceEstimator(Estimator):
     def classes_(self) -> np.ndarray:
         """The labels or tags, in the order of the columns of ``predict_proba``, or the symbols that can be written."""
         self._check_fitted()
-        if not len(self.model_.labelling.classes):
+        if not len(self.model_.classes):
             raise AttributeError(f"{type(self).__name__} predicts numbers, and so has no classes_")
         classes: np.ndarray = self.model_.classes
         return classes
@@ -233,14 +233,14 @@ class SequenceEstimator(Estimator):
         known |= {
             name: getattr(m, name) for name in ("bidirectional", "read_out", "attend", "level", "crf") if name in names
         }
-        known |= {"spelled": model.reads.spelled} if "spelled" in names else {}
-        if model.reads.numbers is not None and "steps" in names:
-            known |= {"steps": model.reads.numbers.ahead, "window": model.reads.numbers.window}
+        known |= {"spelled": model.encoder.spelled} if "spelled" in names else {}
+        if isinstance(model.answer, Forecasts):
+            known |= {"steps": model.answer.ahead, "window": model.answer.window}
         self = cls(**known)
         self.model_ = model
         self.loss_curve_, self.n_iter_ = [], 0
-        if not model.reads.symbols:
-            self.n_features_in_ = model.reads.size
+        if not model.encoder.symbols:
+            self.n_features_in_ = model.encoder.size
         return self
 
 
