@@ -8,10 +8,8 @@
 //   point ID AT TARGET OFFSET     at byte AT of a block, the address of a byte of another
 //   call NAME COUNT WORD... MADE  a word is a number, or the address of a block (&ID) or of what a
 //                                 call made (@NUMBER); MADE is such a number, or 0
-//   take ID NUMBER                a call left the address of what it made in a block
-//   expect ID AT BYTES SIZE ERROR what a call wrote: floating-point numbers of SIZE bytes, which
-//   may
-//                                 have so large a relative error
+//   expect ID AT BYTES SIZE ERROR what a call wrote: floating-point numbers of SIZE bytes, whose
+//                                 relative error may be so large
 #include <cmath>
 #include <fstream>
 #include <iostream>
@@ -33,17 +31,13 @@ A *at(Word word) {
 }
 
 const std::map<std::string, Word (*)(const Word *)> FUNCTIONS = {
-    {"hm_weights", [](const Word *w) { return Word(hm_weights(int(w[0]))); }},
+    {"hm_network",
+     [](const Word *w) { return Word(hm_network(int(w[0]), int(w[1]), at<int64_t>(w[2]))); }},
     {"hm_free", [](const Word *w) { return hm_free(at<Held>(w[0])), Word(0); }},
     {"hm_forward",
-     [](const Word *w) {
-         return Word(
-             hm_forward(at<Network>(w[0]), at<Call>(w[1]), at<Held>(w[2]), at<Held *>(w[3])));
-     }},
+     [](const Word *w) { return Word(hm_forward(at<Held>(w[0]), at<int64_t>(w[1]))); }},
     {"hm_backward",
-     [](const Word *w) {
-         return Word(hm_backward(int(w[0]), at<Held>(w[1]), at<Gradients>(w[2])));
-     }},
+     [](const Word *w) { return Word(hm_backward(at<Held>(w[0]), at<int64_t>(w[1]))); }},
 };
 
 struct Block {
@@ -93,10 +87,8 @@ class Replay {
             }
             Word result = FUNCTIONS.at(name)(given.data());
             words >> b;
-            if (b)
-                made[b] = result;
-            else if (result)
-                throw std::runtime_error(name + " failed");
+            if ((b != 0) != (result != 0)) throw std::runtime_error(name + " failed");
+            if (b) made[b] = result;
             calls++;
             return;
         }
@@ -109,8 +101,6 @@ class Replay {
             std::vector<char> bytes;
             read(bytes, a);
             std::copy(bytes.begin(), bytes.end(), block.bytes.begin());
-        } else if (what == "take") {
-            memcpy(&made[a], block.bytes.data(), sizeof(Word));
         } else if (what == "point") {
             words >> b >> c;
             char *target = blocks.at(b).bytes.data() + c;

@@ -10,6 +10,7 @@ import ctypes
 import gc
 import itertools
 import random
+import struct
 import subprocess
 import sys
 import time
@@ -27,21 +28,19 @@ sys.path.append(str(HERE.parent))
 from against_reference import Case, Values, evaluate, make, worst  # noqa: E402
 from hmrnn import HMLSTM  # noqa: E402
 from hmrnn.ops import reference  # noqa: E402
-from hmrnn.ops.native import build, engine, library, structs  # noqa: E402
+from hmrnn.ops.native import build, engine, library  # noqa: E402
 
 CASES = 40
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "sizes": ((5,), (17, 8, 33), (40, 16), (3, 20, 6, 9)), "T": (1, 2, 13, 30), "B": (1, 4, 9, 17),
-    "input_size": (3, 19), "symbols": (0, 4, 200), "layer_norm": (False, True), "boundary": tuple(structs.ESTIMATORS),
-    "on_copy": ("evaluate", "hold"), "flush": (False, True), "top_down": tuple(structs.GATES),
+    "input_size": (3, 19), "symbols": (0, 4, 200), "layer_norm": (False, True), "boundary": engine.ESTIMATORS,
+    "on_copy": ("evaluate", "hold"), "flush": (False, True), "top_down": engine.GATES,
     "copy": (True, True, False), "forced": ("no", "no", "some", "all"), "straight_through": (False, True),
     "lengths": (False, True), "hidden": (0, 0, 5), "zoneout": ("no", "share", "masks"), "dropout": (False, True),
 }  # fmt: skip
 LARGEST_ERROR = {torch.float64: 1e-10, torch.float32: 1e-2}
 SANITIZERS = {"address": "address,undefined", "thread": "thread"}
 FLAGS = ["-std=c++17", "-pthread", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"]
-SHORTER = {"seen": 1}
-"""Lists of pointers in the library's structures have one for each layer; these have so many fewer."""
 _address = Tensor.data_ptr
 
 
@@ -49,7 +48,7 @@ class Recorder:
     """Stands in for the library: passes calls on, and writes down what replay.cpp needs to make them again."""
 
     def __init__(self, file: BinaryIO, largest_error: float) -> None:
-        self.file, self.largest_error, self.code, self.layers = file, largest_error, library.loaded(), 0
+        self.file, self.largest_error, self.code = file, largest_error, library.code
         self.storages: dict[int, tuple[int, object, type | None]] = {}  # by address: bytes, what keeps them, their kind
         self.blocks: dict[tuple[int, int], int] = {}  # numbers by address and size
         self.contents: dict[int, bytes] = {}  # of blocks, after the last call that was given them
@@ -57,15 +56,17 @@ class Recorder:
         self.numbers = itertools.count(1)
         # of the call that is being written down: blocks with address and size; and where floating-point numbers are
         self.given: dict[int, tuple[int, int]] = {}
-        self.floats: list[tuple[int, int, int, int, type]] = []
+        self.floats: list[tuple[int, int, int, type]] = []
 
     def __getattr__(self, name: str) -> Any:
-        def function(*given: Any) -> Any:
+        function = getattr(self.code, name)
+        function.restype = ctypes.c_void_p if name != "hm_free" else None
+
+        def recorded(*given: Any) -> Any:
             return self.call(function, name, given)
 
-        function.restype = getattr(self.code, name).restype  # type: ignore[attr-defined]
-        setattr(self, name, function)
-        return function
+        setattr(self, name, recorded)
+        return recorded
 
     def data_ptr(self, a: Tensor) -> int:
         """Replaces ``Tensor.data_ptr``: the library may be given this address."""
@@ -77,42 +78,41 @@ class Recorder:
     def write(self, *words: object, content: bytes = b"") -> None:
         self.file.write(" ".join(map(str, words)).encode() + b"\n" + content)
 
-    def call(self, asked: Any, name: str, values: tuple[Any, ...]) -> Any:
-        function = getattr(self.code, name)
-        function.restype = asked.restype
+    def call(self, function: Any, name: str, values: tuple[Any, ...]) -> Any:
         self.given, self.floats = {}, []
-        words, outputs = [], []
+        words = []
         for value in values:
-            if value is None or isinstance(value, int):
-                words.append(str(value or 0))
-            elif isinstance(value, ctypes.c_void_p):
-                words.append(f"@{self.made[value.value]}")
+            if isinstance(value, bytes):
+                words.append(f"&{self.words(value, name)}")
             else:
-                pointed = value._obj  # of ctypes.byref
-                block = self.block(type(pointed), ctypes.addressof(pointed), type(pointed).__name__)
-                words.append(f"&{block}")
-                outputs += [(block, pointed)] if isinstance(pointed, ctypes.c_void_p) else []
+                words.append(f"@{self.made[value.value]}" if isinstance(value, ctypes.c_void_p) else str(int(value)))
         result = function(*values)
-        number = 0
-        if function.restype is ctypes.c_void_p:
-            number = self.made[result] = next(self.numbers)
-        self.write("call", name, len(words), *words, number)
-        for block, pointed in outputs:
-            if pointed.value:
-                self.made[pointed.value] = next(self.numbers)
-                self.write("take", block, self.made[pointed.value])
-        for block, at, address, size, kind in self.floats:
-            expected = (block, at, size, ctypes.sizeof(kind), self.largest_error)
+        if result is not None and result not in self.made:
+            self.made[result] = next(self.numbers)
+        self.write("call", name, len(words), *words, self.made.get(result, 0))
+        if name == "hm_free":
+            del self.made[values[0].value]
+        for block, address, size, kind in self.floats:
+            expected = (block, 0, size, ctypes.sizeof(kind), self.largest_error)
             self.write("expect", *expected, content=ctypes.string_at(address, size))
         for block, (address, size) in self.given.items():
             self.contents[block] = ctypes.string_at(address, size)
         return result
 
-    def block(self, kind: Any, address: int, name: str) -> int:
-        """Write down memory of a type of ctypes, and all that it points to."""
-        number = self.memory(address, ctypes.sizeof(kind), name)
-        self.follow(kind, address, name, number, address)
-        return number
+    def words(self, content: bytes, name: str) -> int:
+        """Write down numbers and addresses, and what is there."""
+        block = next(self.numbers)
+        self.write("block", block, len(content), name, content=content)
+        for i, (to,) in enumerate(struct.iter_unpack("q", content)):
+            bases = [base for base, (size, *_) in self.storages.items() if base and base <= to <= base + size]
+            if bases:
+                base = max(bases)
+                size, _, kind = self.storages[base]
+                target = self.memory(base, size, f"{name}[{i}]")
+                if kind is not None:
+                    self.floats.append((target, base, size, kind))
+                self.write("point", block, 8 * i, target, to - base)
+        return block
 
     def memory(self, address: int, size: int, name: str) -> int:
         content = ctypes.string_at(address, size)
@@ -125,35 +125,6 @@ class Recorder:
         self.contents[number] = content
         self.given[number] = (address, size)
         return number
-
-    def follow(self, kind: Any, address: int, name: str, block: int, start: int) -> None:
-        """Write down what a part of a block, which starts at ``start``, points to."""
-        if issubclass(kind, ctypes.Structure):
-            self.layers = getattr(kind.from_address(address), "layers", self.layers)
-            for field, of in kind._fields_:
-                self.follow(of, address + getattr(kind, field).offset, f"{name}.{field}", block, start)
-        elif issubclass(kind, ctypes.Array):
-            for i in range(kind._length_):
-                self.follow(kind._type_, address + i * ctypes.sizeof(kind._type_), f"{name}[{i}]", block, start)
-        elif kind is ctypes.c_double:
-            self.floats.append((block, address - start, address, 8, kind))
-        elif issubclass(kind, ctypes.c_void_p | ctypes._Pointer):
-            self.pointer(kind, address, name, block, start)
-
-    def pointer(self, kind: Any, address: int, name: str, block: int, start: int) -> None:
-        to = ctypes.c_void_p.from_address(address).value
-        if to is None:
-            return
-        if kind is ctypes.c_void_p:  # to numbers of a tensor
-            base = max(base for base, (size, *_) in self.storages.items() if base <= to <= base + size)
-            size, _, number = self.storages[base]
-            target = self.memory(base, size, name)
-            if number is not None:
-                self.floats.append((target, 0, base, size, number))
-        else:  # to one structure or pointer for each layer
-            base, count = to, self.layers - SHORTER.get(name.rpartition(".")[2], 0)
-            target = self.block(kind._type_ * count, to, name)
-        self.write("point", block, address - start, target, to - base)
 
 
 def at_once(case: Case, dtype: torch.dtype, seed: int, name: str) -> Values:
@@ -185,8 +156,8 @@ def record(path: Path, seed: int) -> None:
     with open(path, "wb") as file, pytest.MonkeyPatch.context() as patch:
         recorder = Recorder(file, LARGEST_ERROR[dtype])
         patch.setattr(Tensor, "data_ptr", lambda a: recorder.data_ptr(a))
-        patch.setattr(library, "loaded", lambda: recorder)
-        patch.setattr(structs, "threads", lambda *_: threads)
+        patch.setattr(library, "code", recorder)
+        patch.setattr(engine, "threads", lambda *_: threads)
         got = run(case, dtype, seed, "native")
         gc.collect()  # what the library made is freed, which is recorded, too
     error, where = worst(got, run(case, dtype, seed, "reference"))

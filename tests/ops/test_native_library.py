@@ -40,7 +40,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(build, "FOLDER", tmp_path)
     write(tmp_path)
     yield tmp_path
-    library._load.cache_clear()
+    library.why_not.cache_clear()
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def reload() -> str | None:
-    library._load.cache_clear()
+    library.why_not.cache_clear()
     return library.why_not()
 
 
@@ -87,8 +87,8 @@ def test_the_level_is_the_highest_of_the_processor(
 def test_a_level_can_be_forced(level: str, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HMRNN_NATIVE", level)
     assert reload() is None
-    assert f"_hmrnn_{level}." in library.loaded()._name
-    assert library.loaded().hm_answer() == 1
+    assert f"_hmrnn_{level}." in library.code._name
+    assert library.code.hm_answer() == 1
 
 
 @X86
@@ -123,11 +123,11 @@ def test_it_is_compiled_again_only_if_a_source_changed(sources: Path) -> None:
     assert build.up_to_date() == first
     assert times == {path: path.stat().st_mtime_ns for path in first.values()}
     assert reload() is None
-    assert library.loaded().hm_answer() == 1
+    assert library.code.hm_answer() == 1
 
     write(sources, answer=2)
     assert reload() is None
-    assert library.loaded().hm_answer() == 2
+    assert library.code.hm_answer() == 2
     assert set(sources.glob("_hmrnn_*")) == set(build.up_to_date().values())
     assert not set(first.values()) & set(build.up_to_date().values())
 
@@ -184,7 +184,7 @@ def test_an_installed_library_is_found(sources: Path, tmp_path: Path) -> None:
         path.rename(sources / f"_hmrnn_{level}.so")
     (sources / "hmrnn.cpp").unlink()
     assert reload() is None
-    assert library.loaded().hm_answer() == 1
+    assert library.code.hm_answer() == 1
 
 
 def test_a_compiler_is_required_only_where_there_is_none(

@@ -24,7 +24,7 @@ from hmrnn.nn.output import BatchFirst, Operation, Output, pack_like, unpack
 from hmrnn.ops import LayerWeights, Options, State, Step, Symbols
 from hmrnn.ops.estimators import DRAWN
 from hmrnn.ops.interface import PAPER, Variant, within
-from hmrnn.ops.native import stream
+from hmrnn.ops.native import engine as native
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -284,16 +284,12 @@ class HMLSTM(Cell):
         ``x`` is (B, input_size); ``boundaries`` (B, L-1) are forced as in ``forward``. Returns the new state, which
         rows of which layers changed, and z̃. Always computes as in ``eval()``: no dropout, no draws.
         """
-        settings = (self.variant, self.zoneout, self.engine)
-        tensors = self._tensors()
-        if state is not None and not self.check_values and ops.why_plain_torch() is None:
-            found = stream.go_on(x, state, boundaries, tensors, settings)
+        if not self.check_values and self.engine in ("auto", "native") and ops.why_plain_torch() is None:
+            found = native.step(x, self.layers(), state, self.options(), boundaries)
             if found is not None:
                 return found
         x, state, _, forced = checks.check_pass(self, x, state, None, boundaries, sequence=False)
-        options = self.options()
-        made = ops.step(x, self.layers(), state, options, forced, self.engine)
-        return stream.flowing(made, tensors, options, settings)
+        return ops.step(x, self.layers(), state, self.options(), forced, self.engine)
 
     def extra_repr(self) -> str:
         if self.engine != "auto":
@@ -301,12 +297,6 @@ class HMLSTM(Cell):
         return (
             f"{super().extra_repr()}, engine='auto' ({ops.describe_auto(self.a.device, self.options(), self.layers())})"
         )
-
-    def _tensors(self) -> list[Tensor]:
-        """The slope and the parameters; those that are computed (parametrizations) are missing."""
-        made = self._modules
-        names = (name for name in LayerWeights._fields if name in made)
-        return [self.a, *(a for name in names for a in made[name]._parameters.values())]  # type: ignore[union-attr, list-item]
 
     def _dropped(self) -> list[LayerWeights]:
         """The parameters after weight drop."""

@@ -22,7 +22,7 @@ struct Slice<T>::Back {
 template <class T>
 void Slice<T>::backward(const Gradients &g) {
     const Call &call = p.call;
-    int L = p.net.layers, D = L - 1;
+    int L = p.top() + 1, D = L - 1;
     Back s;
     sums = std::vector<Sum>(L);
     of_U = of_W = of_V = std::vector<Pairs>(L);
@@ -32,15 +32,15 @@ void Slice<T>::backward(const Gradients &g) {
     for (int l = 0; l < L; l++) {
         const Layer &w = p.layer(l);
         widest = std::max({widest, 4 * w.H, w.below, w.above});
-        auto state = [&](const void *const *from_above, int width) {
+        auto state = [&](const void *of_end, int width) {
             std::vector<T> d(size_t(n) * width, 0);
-            if (from_above && from_above[l]) {
-                const T *given = as<T>(from_above[l]) + size_t(from) * width;
+            if (of_end) {
+                const T *given = as<T>(of_end) + size_t(from) * width;
                 d.assign(given, given + d.size());
             }
             return d;
         };
-        s.dh.push_back(state(g.h, w.H)), s.dc.push_back(state(g.c, w.H));
+        s.dh.push_back(state(g.h[l], w.H)), s.dc.push_back(state(g.c[l], w.H));
         auto of_end = [&](const void *given) {
             std::vector<T> d(n, 0);
             if (given && l < D)
@@ -80,7 +80,7 @@ void Slice<T>::backward(const Gradients &g) {
         for (int l = L - 1; l >= 0; l--) {
             Track<T> &a = tracks[l];
             const Layer &w = p.layer(l);
-            if (g.hidden && g.hidden[l])
+            if (g.hidden[l])
                 for (int k = 0; k < n; k++)
                     if (t < steps(k))
                         add(&s.dh[l][size_t(k) * w.H], T(1),
@@ -109,8 +109,8 @@ void Slice<T>::backward(const Gradients &g) {
     for (int l = 0; l < L; l++) {
         const Layer &w = p.layer(l);
         size_t at = size_t(from) * w.H;
-        if (g.h0 && g.h0[l]) std::copy(s.dh[l].begin(), s.dh[l].end(), as<T>(g.h0[l]) + at);
-        if (g.c0 && g.c0[l]) std::copy(s.dc[l].begin(), s.dc[l].end(), as<T>(g.c0[l]) + at);
+        if (g.h0[l]) std::copy(s.dh[l].begin(), s.dh[l].end(), as<T>(g.h0[l]) + at);
+        if (g.c0[l]) std::copy(s.dc[l].begin(), s.dc[l].end(), as<T>(g.c0[l]) + at);
         for (int k = 0; k < n && l < D; k++) {
             if (g.z0) as<T>(g.z0)[size_t(from + k) * D + l] = s.dz[l][k];
             if (g.pending0) as<T>(g.pending0)[size_t(from + k) * D + l] = s.dpending[l][k];
@@ -257,7 +257,7 @@ void Slice<T>::moved_back(Back &s, int l, int t) {
             add(&of_symbols[size_t(call.indices[p.at(t, from + k)]) * R], T(1), d, R);
         else if (fed) {
             of_W[l].left.push_back(norm ? dw[l][e] : ds[l][e]);
-            of_W[l].right.push_back(l && call.seen ? a.masked[e] : below(l, t, k));
+            of_W[l].right.push_back(l && call.seen[l - 1] ? a.masked[e] : below(l, t, k));
         }
         if (l > 0) s.next_u[l][k] = e;
     }
@@ -278,8 +278,8 @@ void Slice<T>::moved_back(Back &s, int l, int t) {
         for (int e = first; e < reading; e++) {
             int k = a.row[e];
             T *d = temporary[e - first];
-            if (call.seen) {
-                const T *factors = as<T>(p.seen[l - 1]) + size_t(from + k) * w.below;
+            if (call.seen[l - 1]) {
+                const T *factors = as<T>(call.seen[l - 1]) + size_t(from + k) * w.below;
                 for (int j = 0; j < w.below; j++) d[j] *= factors[j];
             }
             if (!norm && z_below_learns) s.z_below[k] += dot(d, h(l - 1, t, k), w.below);
@@ -308,7 +308,7 @@ void Slice<T>::copied_back(Back &s, int l, int t, int k) {
     T *d = &s.others[l][size_t(k) * 3 * w.H], *dc = &s.dc[l][size_t(k) * w.H];
     Alternative<T> other{d, d + w.H, d + 2 * w.H};
     int *key = &s.key[l][size_t(k) * 3];
-    const T *kept = p.kept.empty() ? nullptr : as<T>(p.kept[l]) + p.at(t, from + k) * w.H;
+    const T *kept = call.kept[l] ? as<T>(call.kept[l]) + p.at(t, from + k) * w.H : nullptr;
     bool same = key[0] == e && key[1] == entry && key[2] == next;
     if (!same) {
         Move<T> m;

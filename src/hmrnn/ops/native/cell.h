@@ -73,7 +73,7 @@ struct Move {
     bool fed, open, flushed;  // factors of w and v; whether c before is erased
     const T *b, *gain_c, *bias_c;
     const T *c_before;
-    const T *kept;  // zoneout: (H) shares, or null: `share` for all
+    const T *kept = nullptr;  // zoneout: (H) shares, or null: `share` for all
     T share;
 };
 

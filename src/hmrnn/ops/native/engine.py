@@ -2,35 +2,31 @@
 
 It computes what :mod:`hmrnn.ops.reference` computes, for boundaries of 0 and 1, in float32 or float64. The sequences of
 a batch are divided among threads, each of which takes its own through all steps. The number of threads changes nothing
-but the order in which the gradients of weights are summed. ``interface.h`` declares the structures that are passed.
+but the order in which the gradients of weights are summed. ``interface.h`` says what is passed, in which order.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import operator
+import struct
+import weakref
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, first_only
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Step, Symbols, first_only
 from hmrnn.ops.native import library
-from hmrnn.ops.native.stream import Streamed
-from hmrnn.ops.native.structs import (
-    FIELDS,
-    POINTER,
-    Gradients,
-    Held,
-    Weights,
-    address,
-    addresses,
-    by_layer,
-    layers_of,
-    new_call,
-    plain,
-)
+
+FIELDS = len(LayerWeights._fields)
+GATES = ("none", "boundary", "pending", "always")
+ESTIMATORS = ("step", "sample", "gumbel", "reinforce")
+ORDINARY = 1e18
+"""The sum of squares below which the numbers that a step reads need no further check."""
 
 
 def why_not(device: torch.device, dtype: torch.dtype, options: Options) -> str | None:
@@ -46,13 +42,92 @@ def why_not(device: torch.device, dtype: torch.dtype, options: Options) -> str |
 
 def all_binary(state: State, lengths: Tensor | None, boundaries: Tensor | None) -> bool:
     """Whether all given boundaries outside the padding are 0, 1 or, if not forced, NaN."""
-    given = [z for z in (state.z, state.pending) if z is not None and z.numel()]
+    given = [z for z in (state.z, state.pending) if z is not None]
     if boundaries is not None:
         free = boundaries.isnan()
         if lengths is not None:
             free = free | (torch.arange(len(boundaries))[:, None] >= lengths)[..., None]
         given.append(boundaries.masked_fill(free, 0))
     return all(bool(((z == 0) | (z == 1)).all()) for z in given)
+
+
+def plain(a: Tensor) -> Tensor:
+    """The numbers of ``a``, one after the other in memory, as they are."""
+    return a.detach().resolve_neg().contiguous()
+
+
+def words(values: Iterable[Tensor | int | None], reals: Sequence[float] = ()) -> bytes:
+    """Numbers and the addresses of tensors, as the library reads them."""
+    found = [0 if a is None else a.data_ptr() if isinstance(a, Tensor) else a for a in values]
+    return struct.pack(f"{len(reals)}d{len(found)}q", *reals, *found)
+
+
+def call(name: str, *given: Any) -> ctypes.c_void_p:
+    """Call a function of the library; what it made."""
+    if library.code is None:
+        library.why_not()  # loads it
+    function = getattr(library.code, name)
+    function.restype = ctypes.c_void_p
+    if (made := function(*given)) is None:
+        raise MemoryError("the native engine ran out of memory")
+    return ctypes.c_void_p(made)
+
+
+def freed_with(owner: object, made: ctypes.c_void_p) -> ctypes.c_void_p:
+    assert library.code is not None
+    weakref.finalize(owner, library.code.hm_free, made)
+    return made
+
+
+class Network:
+    """The weights of a network, packed for the library."""
+
+    def __init__(self, weights: Sequence[LayerWeights]) -> None:
+        self.given = [a for w in weights for a in w]
+        counted = not any(a is not None and a.is_inference() for a in self.given)
+        self.versions = _versions(self.given) if counted else None
+        self.tensors = [None if a is None else plain(a) for a in self.given]
+        self.sizes = [w.hidden_size for w in weights]
+        self.dtype = weights[0].b.dtype
+        self.work = sum(w.U.numel() + w.W.numel() for w in weights)
+        numbers: list[int] = []
+        for w in weights:
+            units, columns = (int(w.has_detector), 0) if w.D1 is None else w.D1.shape
+            numbers += [w.hidden_size, w.W.shape[1], 0 if w.V is None else w.V.shape[1], units, columns]
+        packed = words([*numbers, *self.tensors])
+        self.pointer = freed_with(self, call("hm_network", self.dtype == torch.float64, len(weights), packed))
+
+    def fits(self, weights: Sequence[LayerWeights]) -> bool:
+        """Whether it is made of these, and they are unchanged."""
+        given = [a for w in weights for a in w]
+        return (
+            self.versions is not None
+            and len(given) == len(self.given)
+            and all(map(operator.is_, given, self.given))
+            and _versions(given) == self.versions
+        )
+
+
+def _versions(tensors: Sequence[Tensor | None]) -> list[tuple[int, int]]:
+    return [(a.data_ptr(), a._version) for a in tensors if a is not None]
+
+
+def threads(T: int, B: int, work: int) -> int:
+    """The threads that a call takes whose steps each multiply ``work`` times: a few rows, or little work, take one."""
+    return max(1, min(torch.get_num_threads(), B // 4, T * B * work // 2_000_000))
+
+
+class Streamed(State):
+    """A state with the packed weights of the pass or step that it comes from, for the next one.
+
+    A state made from it by ``_replace``, ``detach`` or a copy has none. Changes of weights are noticed by autograd's
+    version counters, which do not count changes by ``.data``, NumPy or a fused optimizer.
+    """
+
+    network: Network | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return State, tuple(self)  # which torch.load reads
 
 
 class _Given(NamedTuple):
@@ -66,51 +141,36 @@ class _Given(NamedTuple):
     seen: list[Tensor]  # L-1 of (B, H_l), or none
 
 
+def _header(o: Options, boundary: str) -> tuple[list[int], list[float]]:
+    """How the recurrence behaves."""
+    cell = o.variant
+    choices = [cell.on_copy == "hold", cell.flush, cell.copy, o.straight_through, GATES.index(cell.gate)]
+    return [*choices, ESTIMATORS.index(boundary)], [float(o.slope), float(o.temperature), float(o.zoneout)]
+
+
 class _Pass:
     """One call of the library, with all that it reads and writes."""
 
     def __init__(
-        self, weights: Weights, given: _Given, x: Tensor, forced: Tensor | None, state: State, keep: bool, traces: bool
+        self, network: Network, given: _Given, x: Tensor, forced: Tensor | None, state: State, keep: bool, traces: bool
     ) -> None:
-        options, L = given.options, len(weights.tensors)
+        self.network = network
         T, B = (x if given.indices is None else given.indices).shape[:2]
-        sizes = [w.hidden_size for w in weights.tensors]
-        self.weights, self.call = weights, new_call(weights, options, T, B)
-        call = self.call
-        new = weights.tensors[0].b.new_empty
-        hidden = [new(T, B, size) for size in sizes]
-        h, c = ([new(B, size) for size in sizes] for _ in range(2))
-        last = [] if state.pending is None else [new(B, L - 1)]
-        single = [new(T, B, L - 1), new(T, B, L - 1), new(B, L - 1), *last]
-        self.outputs = [*hidden, *single[:3], *h, *c, *last]
-        read: dict[str, Tensor | None] = {
-            "x": x, "indices": given.indices, "lengths": given.lengths, "forced": forced, "noise": given.noise,
-            "z0": state.z, "pending0": state.pending,
-        }  # fmt: skip
-        lists: dict[str, Sequence[Tensor]] = {"h0": state.h, "c0": state.c, "kept": given.kept, "seen": given.seen}
-        call.symbols = 0 if given.indices is None else len(x)
-        call.keep, call.traces = keep, traces
-        self.held: list[object] = []  # what the library reads, also in the backward pass
-        for name, a in read.items():
-            if a is not None:
-                a = plain(a)
-                self.held.append(a)
-                setattr(call, name, a.data_ptr())
-        for name, many in lists.items():
-            if many:
-                many = [plain(a) for a in many]
-                array = addresses(many)
-                self.held += [many, array]
-                setattr(call, name, array)
-        for name, written in (("hidden", hidden), ("h", h), ("c", c)):
-            array = addresses(written)
-            self.held.append(array)
-            setattr(call, name, array)
-        for name, a in zip(("boundaries", "probabilities", "z", "pending"), single):
-            setattr(call, name, address(a))
-        kept = POINTER()
-        weights.run(call, ctypes.byref(kept))
-        self.log = Held(kept.value, weights.code) if keep else None
+        new, D = x.new_empty, len(network.sizes) - 1
+        h, c = ([new(B, size) for size in network.sizes] for _ in range(2))
+        z = [new(T, B, D), new(T, B, D), new(B, D)]
+        pending = [] if state.pending is None else [new(B, D)]
+        self.outputs = [*(new(T, B, size) for size in network.sizes), *z, *h, *c, *pending]
+        none: list[Tensor | None] = [None] * (D + 1)
+        kept, seen = given.kept or none, [*given.seen, *none[len(given.seen) :]]
+        read = [x, forced, state.z, state.pending, *state.h, *state.c, *given[1:4], *kept, *seen]
+        self.read = [None if a is None else plain(a) for a in read]  # also in the backward pass
+        numbers = [T, B, 0 if given.indices is None else len(x), keep, traces, threads(T, B, network.work)]
+        written = [*self.outputs, *([None] if pending else [None, None])]
+        choices, reals = _header(given.options, given.options.variant.boundary)
+        code = words([*numbers, *choices, *written, *self.read], reals)
+        made = call("hm_forward", network.pointer, code)
+        self.log = freed_with(self, made) if keep else None
 
     def give(self) -> tuple[Tensor, ...]:
         """The outputs. Autograd's tensors hold this object, which therefore keeps not them but their memory."""
@@ -134,7 +194,7 @@ def hmlstm(
     """Run the sequence; see :func:`hmrnn.ops.hmlstm`. All boundaries, forced and in the state too, must be 0 or 1."""
     if not all_binary(state, lengths, boundaries):
         raise InputError('boundaries must be zeros and ones for engine "native"; use engine="reference"')
-    prepared = state.cache if isinstance(state, Streamed) else None
+    network = state.network if isinstance(state, Streamed) else None
     if options.variant.gate != "pending":
         state = state._replace(pending=None)
     elif state.pending is None:
@@ -144,8 +204,7 @@ def hmlstm(
     if torch.is_autocast_enabled("cpu"):
         x = x.to(dtype)
     slope = options.slope if isinstance(options.slope, Tensor) else None
-    flat = [a for w in weights for a in w]
-    tensors = [x, boundaries, slope, state.z, state.pending, *state.h, *state.c, *flat]
+    tensors = [x, boundaries, slope, state.z, state.pending, *state.h, *state.c, *(a for w in weights for a in w)]
     learn = torch.is_grad_enabled() and any(a is not None and a.requires_grad for a in tensors)
 
     def own(a: Any, dtype: torch.dtype = dtype) -> Any:  # a copy for the backward pass: the caller may refill ``a``
@@ -161,24 +220,60 @@ def hmlstm(
     _check(given, x, weights, state, boundaries)
     if learn:
         outputs = _Native.apply(given, *tensors)
-        made: type[State] = State
     else:
-        if prepared is None or not prepared.fit(weights):
-            prepared = Weights(weights)
-        outputs = _Pass(prepared, given, x, boundaries, state, False, False).give()
-        made = Streamed
+        if network is None or not network.fits(weights):
+            network = Network(weights)
+        outputs = _Pass(network, given, x, boundaries, state, False, False).give()
     hidden, (z, probabilities, last_z), rest = outputs[:L], outputs[L : L + 3], outputs[L + 3 :]
-    new = made(rest[:L], rest[L : 2 * L], last_z, *rest[2 * L :])
+    new = (State if learn else Streamed)(rest[:L], rest[L : 2 * L], last_z, *rest[2 * L :])
     if isinstance(new, Streamed):
-        new.cache = prepared
+        new.network = network
     return Result(hidden, z, probabilities, new)
+
+
+def step(
+    x: Tensor,  # (B, size)
+    weights: Sequence[LayerWeights],
+    state: State | None,
+    options: Options,
+    forced: Tensor | None = None,  # (B, L-1), NaN: not forced
+) -> Step | None:
+    """The step after that which ``state`` comes from; None if anything but x and ``forced`` may need to be checked."""
+    if torch.compiler.is_compiling() or not isinstance(state, Streamed) or (network := state.network) is None:
+        return None
+    if options.variant.boundary == "soft":
+        return None
+    B, L, pends = len(x), len(weights), options.variant.gate == "pending"
+    before = [*state.h, *state.c, state.z, state.pending if pends and state.pending is not None else state.z]
+    after = [torch.empty_like(a) for a in before]
+    widths = [*network.sizes, *network.sizes, L - 1, L - 1]
+    given = [(x, weights[0].W.shape[1]), *zip(before, widths), *([] if forced is None else [(forced, L - 1)])]
+    for a, n in given:
+        if type(a) is not Tensor or a.shape != (B, n) or a.dtype != network.dtype or not a.is_cpu:
+            return None
+    x, forced = plain(x), forced if forced is None else plain(forced)
+    values, marks = x.numpy(), [*state.z.view(-1).tolist(), *before[-1].view(-1).tolist()]
+    marks += [] if forced is None else [z for z in forced.view(-1).tolist() if z == z]
+    if not (np.vdot(values, values) < ORDINARY and {0.0, 1.0}.issuperset(marks) and network.fits(weights)):
+        return None
+    h, c, z, pending = after[:L], after[L : 2 * L], after[-2], after[-1] if pends else None
+    probabilities, moved = torch.empty_like(z), x.new_empty(B, L, dtype=torch.bool)
+    choices, reals = _header(options, "step")
+    numbers = [1, B, 0, False, False, threads(1, B, network.work), *choices]
+    read = [x, forced, *before[-2:], *before[:-2], *[None] * (3 + 2 * L)]
+    written = [*h, z, probabilities, z, *h, *c, pending, moved]
+    call("hm_forward", network.pointer, words([*numbers, *written, *read], reals))
+    new = Streamed(tuple(h), tuple(c), z, pending)
+    new.network = network
+    return Step(new, moved, probabilities)
 
 
 def _check(given: _Given, x: Tensor, weights: Sequence[LayerWeights], state: State, forced: Tensor | None) -> None:
     """Refuse what the library could not read: other shapes, other dtypes, symbols that the embedding does not have."""
     b, L, D = weights[0].b, len(weights), len(weights) - 1
     T, B = (x if given.indices is None else given.indices).shape[:2]
-    below = [weights[0].W.shape[1], *(w.hidden_size for w in weights)]
+    sizes = [w.hidden_size for w in weights]
+    below = [weights[0].W.shape[1], *sizes]
     most = max((T + 2) * B, len(x), *below)
     if min(below) < 1 or most >= 2**31:
         raise InputError(f"sizes must lie between 1 and 2**31 - 1, also (T + 2) * B; got {min(below)} and {most}")
@@ -191,22 +286,19 @@ def _check(given: _Given, x: Tensor, weights: Sequence[LayerWeights], state: Sta
         ("boundaries", forced, (T, B, D)), ("noise", given.noise, (T, B, D)),
         ("state.z", state.z, (B, D)), ("state.pending", state.pending, (B, D)),
     ]  # fmt: skip
-    for l, w in enumerate(weights):
-        H, rows = w.hidden_size, 4 * w.hidden_size + (l < D and w.D1 is None)
-        above = None if w.V is None else weights[l + 1].hidden_size
-        reads = (w.D1.shape[0], H + (above or 0) + below[l]) if w.D1 is not None else ()
-        shapes: dict[str, tuple[int, ...]] = {
-            "U": (rows, H), "W": (rows, below[l]), "b": (rows,), "V": (rows, above or 0), "gain_U": (4 * H,),
-            "gain_W": (4 * H,), "gain_V": (4 * H,), "gain_c": (H,), "bias_c": (H,), "D1": reads, "d1": reads[:1],
-            "D2": (1, *reads[:1]), "d2": (1,),
-        }  # fmt: skip
+    for name, (many, _) in several.items():
+        wanted += [(name, a, (T, B, H) if name == "kept" else (B, H)) for a, H in zip(many, sizes)]
+    for l, (w, H) in enumerate(zip(weights, sizes)):
+        rows, gates, above = 4 * H + (l < D and w.D1 is None), (4 * H,), 0 if w.V is None else below[l + 2]
+        units, columns = (0, 0) if w.D1 is None else (len(w.D1), H + above + below[l])
+        shapes = (
+            (rows, H), (rows, below[l]), (rows,), (rows, above), gates, gates, gates, (H,), (H,),
+            (units, columns), (units,), (1, units), (1,),
+        )  # fmt: skip
         groups = [w.gain_U, w.gain_W, w.gain_c, w.bias_c, *([w.gain_V] * (w.V is not None))], [w.D1, w.d1, w.D2, w.d2]
         if any(len({a is None for a in group}) > 1 for group in groups):
             raise InputError(f"layer {l} must have all gains or none, and all of D1, d1, D2 and d2 or none of them")
-        wanted += [(f"{name}.{l}", a, shapes[name]) for name, a in w._asdict().items()]
-        wanted += [("state.h", state.h[l], (B, H)), ("state.c", state.c[l], (B, H))]
-    wanted += [("kept", a, (T, B, w.hidden_size)) for a, w in zip(given.kept, weights)]
-    wanted += [("seen", a, (B, w.hidden_size)) for a, w in zip(given.seen, weights)]
+        wanted += [(f"{name}.{l}", a, shape) for name, a, shape in zip(w._fields, w, shapes)]
     for name, a, shape in wanted:
         if a is not None and (a.shape != shape or a.dtype != b.dtype or a.device.type != "cpu"):
             raise InputError(f"{name} must be {b.dtype} {shape} on cpu; got {a.dtype} {tuple(a.shape)} on {a.device}")
@@ -234,15 +326,14 @@ class _Native(torch.autograd.Function):
     @staticmethod
     def run(ctx: Any, given: _Given, tensors: Sequence[Any]) -> _Pass:
         x, forced, _, z, pending, *rest = tensors
-        L = len(rest) // (2 + len(FIELDS))
-        weights = by_layer(rest[2 * L :])
-        options = given.options
-        learn = options.variant.boundary != "reinforce" and (
-            forced is None or options.straight_through or bool(forced.isnan().any())
+        L = len(rest) // (2 + FIELDS)
+        weights = [LayerWeights(*rest[i : i + FIELDS]) for i in range(2 * L, len(rest), FIELDS)]
+        learn = given.options.variant.boundary != "reinforce" and (
+            forced is None or given.options.straight_through or bool(forced.isnan().any())
         )
         traces = L > 1 and (learn or any(ctx.needs_input_grad[i] for i in (2, 4, 5)))
         state = State(tuple(rest[:L]), tuple(rest[L : 2 * L]), z, pending)
-        return _Pass(Weights(weights), given, x, forced, state, True, traces)
+        return _Pass(Network(weights), given, x, forced, state, True, traces)
 
     @staticmethod
     @first_only('engine "native" gives first derivatives only; for create_graph=True use engine="reference"')
@@ -252,35 +343,13 @@ class _Native(torch.autograd.Function):
         made: _Pass | None = getattr(token, "made", None)
         if made is None:  # saved tensors were stored elsewhere and have come back, without the log
             made = _Native.run(ctx, ctx.given, tensors)
-        L = len(made.weights.tensors)
-        dtype = made.weights.dtype
-        given = [None if a is None else plain(a.to(dtype)) for a in grads]
-        needed = ctx.needs_input_grad[1:]
+        given = [None if a is None else plain(a.to(made.network.dtype)) for a in grads]
         found = [
             torch.zeros_like(a, memory_format=torch.contiguous_format) if want else None
-            for a, want in zip(tensors, needed)
+            for a, want in zip(tensors, ctx.needs_input_grad[1:])
         ]
-        x, forced, slope, z, pending, *rest = found
-        layers = by_layer(rest[2 * L :])
-        g = Gradients()
-        ends = given[L + 3 :]
-        lists = {
-            "hidden": given[:L], "h": ends[:L], "c": ends[L : 2 * L], "h0": rest[:L], "c0": rest[L : 2 * L],
-        }  # fmt: skip
-        alive = {name: addresses(many) for name, many in lists.items()}
-        for name, array in alive.items():
-            setattr(g, name, array)
-        g.boundaries, g.probabilities, g.z = (address(a) for a in given[L : L + 3])
-        g.pending = address(ends[2 * L]) if len(ends) > 2 * L else None
-        g.x, g.forced, g.z0, g.pending0 = address(x), address(forced), address(z), address(pending)
-        structures = layers_of(layers, made.weights.tensors)
-        g.layer = structures
-        assert made.log is not None
-        failed = made.weights.code.hm_backward(
-            made.weights.network.doubles, ctypes.c_void_p(made.log.pointer), ctypes.byref(g)
-        )
-        if failed:
-            raise MemoryError("the native engine ran out of memory")
-        if slope is not None:
-            slope.fill_(g.slope)
+        if found[2] is not None:
+            found[2] = torch.zeros_like(found[2], dtype=torch.float64)
+        pending = [None] if len(given) == 3 * len(made.network.sizes) + 3 else []
+        call("hm_backward", made.log, words([*given, *pending, *found]))
         return (None, *found)

@@ -8,7 +8,8 @@ namespace hm {
 
 template <class T>
 const T *Slice<T>::h(int l, int t, int k) const {
-    return t < 0 ? as<T>(p.h0[l]) + size_t(from + k) * p.layer(l).H : &p.output(l, t, from + k);
+    return t < 0 ? as<T>(p.call.h0[l]) + size_t(from + k) * p.layer(l).H
+                 : &p.output(l, t, from + k);
 }
 
 // Whether layer l reads the layer above at step t.
@@ -81,7 +82,7 @@ Move<T> Slice<T>::what_moves(int l, int t, int k, int e, bool reads, bool back) 
     m.b = as<T>(w.b), m.gain_c = as<T>(w.gain_c), m.bias_c = as<T>(w.bias_c);
     int before = a.before[e];
     m.c_before = p.call.keep ? a.c[before] : c_now[l * n + k];
-    m.kept = p.kept.empty() ? nullptr : as<T>(p.kept[l]) + p.at(t, from + k) * w.H;
+    if (p.call.kept[l]) m.kept = as<T>(p.call.kept[l]) + p.at(t, from + k) * w.H;
     m.share = T(p.call.zoneout);
     return m;
 }
@@ -89,7 +90,7 @@ Move<T> Slice<T>::what_moves(int l, int t, int k, int e, bool reads, bool back) 
 template <class T>
 void Slice<T>::forward() {
     const Call &call = p.call;
-    int L = p.net.layers, T_ = call.T, D = L - 1;
+    int L = p.top() + 1, T_ = call.T, D = L - 1;
     bool keep = call.keep;
     tracks = std::vector<Track<T>>(L);
     int widest = 0;
@@ -121,7 +122,7 @@ void Slice<T>::forward() {
             a.c.grow(n), a.squashed.grow(n);
         }
         for (int k = 0; k < n; k++) {  // the state before the first step is event k
-            const T *c = as<T>(p.c0[l]) + size_t(from + k) * w.H;
+            const T *c = as<T>(call.c0[l]) + size_t(from + k) * w.H;
             std::copy(c, c + w.H, keep ? a.c[k] : c_now[l * n + k]);
             a.event[k] = k;
         }
@@ -246,11 +247,11 @@ void Slice<T>::move(int l, int t) {
         lists.clear();
         int reading = traces ? end : fed;
         a.w.grow(end - w_at);
-        if (call.seen) a.masked.grow(end);
+        if (call.seen[l - 1]) a.masked.grow(end);
         for (int e = first; e < reading; e++) {
             const T *x = h(l - 1, t, a.row[e]);
-            if (call.seen) {
-                const T *factors = as<T>(p.seen[l - 1]) + size_t(from + a.row[e]) * w.below;
+            if (call.seen[l - 1]) {
+                const T *factors = as<T>(call.seen[l - 1]) + size_t(from + a.row[e]) * w.below;
                 for (int j = 0; j < w.below; j++) a.masked[e][j] = x[j] * factors[j];
                 x = a.masked[e];
             }
@@ -277,7 +278,7 @@ void Slice<T>::move(int l, int t) {
     for (int k = 0; k < n; k++) {
         T *to = &p.output(l, t, from + k);
         bool moved = event[k] >= 0;
-        if (call.moved) call.moved[p.at(t, from + k) * p.net.layers + l] = moved;
+        if (call.moved) call.moved[p.at(t, from + k) * (top + 1) + l] = moved;
         if (t >= steps(k)) {
             std::fill(to, to + w.H, T(0));
             if (l < top) {

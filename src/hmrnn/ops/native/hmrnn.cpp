@@ -12,20 +12,37 @@ namespace {
 
 using namespace hm;
 
-// A network whose matrices are packed, and a call that a backward pass may follow.
+// What Python holds: a network, or a call of it that a backward pass may follow.
 struct Held {
     virtual ~Held() = default;
+    virtual Held *forward(Words) { return nullptr; }
+    virtual void backward(Words) {}
 };
 
 template <class T>
-struct Weights : Held {
-    Matrices<T> matrices;
-};
-
-template <class T>
-struct Kept : Held {
+struct Run : Held {
     Pass<T> pass;
-    Kept(const Network &net, const Call &call, Matrices<T> &m) : pass(net, call, m) {}
+    Run(const std::vector<Layer> &layers, const Call &call, Matrices<T> &m)
+        : pass(layers, call, m) {}
+    void backward(Words words) override { pass.backward(Gradients(words, pass.layers, sizeof(T))); }
+};
+
+template <class T>
+struct Network : Held {
+    std::vector<Layer> layers;
+    Matrices<T> matrices;
+
+    Network(Words words, int L) : layers(L) {
+        for (Layer &layer : layers) layer.read_sizes(words);
+        for (Layer &layer : layers) layer.read_addresses(words, sizeof(T));
+        Matrices<T>::pack(layers, matrices.forward, true);
+    }
+    Held *forward(Words words) override {
+        Call call(words, layers.size());
+        auto run = std::make_unique<Run<T>>(layers, call, matrices);
+        run->pass.forward();
+        return call.keep ? static_cast<Held *>(run.release()) : this;
+    }
 };
 
 // Numbers too small to be normal count as zero while this exists: computing with them takes a
@@ -52,22 +69,13 @@ class Flush {
 #endif
 };
 
-template <class T>
-int forward(const Network &net, const Call &call, Held *weights, Held **kept) {
-    auto &matrices = static_cast<Weights<T> *>(weights)->matrices;
-    auto made = std::make_unique<Kept<T>>(net, call, matrices);
-    made->pass.forward();
-    if (call.keep) *kept = made.release();
-    return 0;
-}
-
 template <class F>
-int guarded(F f) {
+Held *guarded(F f) {
     try {
         Flush flush;
         return f();
     } catch (...) {  // memory or threads ran out
-        return 1;
+        return nullptr;
     }
 }
 
@@ -75,33 +83,23 @@ int guarded(F f) {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-EXPORT int hm_version() { return 1; }
+EXPORT int hm_version() { return 2; }
 
-// Room for the packed matrices of a network whose weights stay as they are.
-EXPORT Held *hm_weights(int doubles) {
-    Held *made = nullptr;
-    guarded([&] {
-        made = doubles ? static_cast<Held *>(new Weights<double>) : new Weights<float>;
-        return 0;
+// A network of L layers, whose weights stay as they are. Null here and below: it failed.
+EXPORT Held *hm_network(int doubles, int L, const int64_t *words) {
+    return guarded([&]() -> Held * {
+        if (doubles) return new Network<double>(Words(words), L);
+        return new Network<float>(Words(words), L);
     });
-    return made;
+}
+
+// What hm_backward needs, if that was asked for, else the network itself.
+EXPORT Held *hm_forward(Held *network, const int64_t *words) {
+    return guarded([&] { return network->forward(Words(words)); });
+}
+
+EXPORT Held *hm_backward(Held *run, const int64_t *words) {
+    return guarded([&] { return run->backward(Words(words)), run; });
 }
 
 EXPORT void hm_free(Held *held) { delete held; }
-
-EXPORT int hm_forward(const Network *net, const Call *call, Held *weights, Held **kept) {
-    return guarded([&] {
-        return net->doubles ? forward<double>(*net, *call, weights, kept)
-                            : forward<float>(*net, *call, weights, kept);
-    });
-}
-
-EXPORT int hm_backward(int doubles, Held *kept, Gradients *g) {
-    return guarded([&] {
-        if (doubles)
-            static_cast<Kept<double> *>(kept)->pass.backward(*g);
-        else
-            static_cast<Kept<float> *>(kept)->pass.backward(*g);
-        return 0;
-    });
-}

@@ -1,60 +1,129 @@
-// What Python passes: engine.py declares the same, field by field.
+// What Python passes: words of 8 bytes, numbers and addresses, which engine.py writes in the order
+// in which they are read here.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+#include <vector>
 
 namespace hm {
 
-enum Gate : int32_t { NEVER, BOUNDARY, PENDING, ALWAYS };     // when a layer reads the layer above
-enum Estimator : int32_t { STEP, DRAWN, GUMBEL, REINFORCE };  // how a detector decides and learns
+enum Gate { NEVER, BOUNDARY, PENDING, ALWAYS };     // when a layer reads the layer above
+enum Estimator { STEP, DRAWN, GUMBEL, REINFORCE };  // how a detector decides and learns
+
+class Words {
+  public:
+    explicit Words(const int64_t *words) : at(words) {}
+
+    int integer() { return int(*at++); }
+    double real() {
+        double x;
+        memcpy(&x, at++, sizeof x);
+        return x;
+    }
+    template <class T = void>
+    T *pointer() {
+        return reinterpret_cast<T *>(*at++);
+    }
+    std::vector<void *> pointers(size_t n) {
+        std::vector<void *> list;
+        for (size_t i = 0; i < n; i++) list.push_back(pointer());
+        return list;
+    }
+
+  private:
+    const int64_t *at;
+};
 
 // The parameters of a layer, or their gradients. The gate matrices have 4H rows; the detector's K
 // rows stand apart.
 struct Layer {
-    int32_t H, below, above, K;  // sizes; above is 0 without top-down input, K without a detector
-    int32_t Uz_stride, Wz_stride, Vz_stride, unused;
-    void *U, *W, *V, *b;                               // (4H, H), (4H, below), (4H, above), (4H)
+    int H, below, above, K;  // sizes; above is 0 without top-down input, K without a detector
+    int columns;             // of D1; 0 unless the detector has a hidden layer
+    void *U, *W, *b, *V;     // (4H, H), (4H, below), (4H), (4H, above)
     void *gain_U, *gain_W, *gain_V, *gain_c, *bias_c;  // null without layer norm
+    void *D1, *d1, *D2, *d2;                           // (K, columns), (K), (K), (1)
     void *Uz, *Wz, *Vz, *bz;                           // (K, H), (K, below), (K, above), (K)
-    void *D2, *d2;  // (K), (1): null unless the detector has a hidden layer
+    int Uz_stride, Wz_stride, Vz_stride;
+
+    void read_sizes(Words &w) {
+        H = w.integer(), below = w.integer(), above = w.integer(), K = w.integer();
+        columns = w.integer();
+    }
+    void read_addresses(Words &w, size_t size) {
+        for (void **p :
+             {&U, &W, &b, &V, &gain_U, &gain_W, &gain_V, &gain_c, &bias_c, &D1, &d1, &D2, &d2})
+            *p = w.pointer();
+        auto at = [&](void *a, size_t n) -> void * {
+            return a ? static_cast<char *>(a) + n * size : nullptr;
+        };
+        size_t R = 4 * size_t(H);
+        if (columns) {
+            Uz = D1, Vz = at(D1, H), Wz = at(D1, H + above), bz = d1;
+            Uz_stride = Wz_stride = Vz_stride = columns;
+        } else {  // the last row of each matrix, if there is a detector
+            Uz = at(U, R * H), Wz = at(W, R * below), Vz = at(V, R * above), bz = at(b, R);
+            Uz_stride = H, Wz_stride = below, Vz_stride = above;
+        }
+    }
 };
 
-struct Network {
-    int32_t doubles, layers;
-    const Layer *layer;
-};
-
+// Lists have L elements. Those of `kept` and `seen`, and single addresses, may be null.
 struct Call {
-    int32_t T, B, symbols;  // symbols: rows of the embedding, 0 if x is given
-    int32_t keep, traces;   // is there a backward pass; does it reach the boundaries
-    int32_t hold, flush, copy, straight_through;
-    int32_t gate, estimator, threads;
     double slope, temperature, zoneout;
-    const void *x;               // (T, B, below), or the embedding (symbols, below)
-    const int64_t *indices;      // (T, B)
-    const int64_t *lengths;      // (B)
-    const void *forced, *noise;  // (T, B, L-1); a NaN in forced leaves the choice to the detector
-    const void *const *kept;     // L of (T, B, H): the share of c that zoneout keeps
-    const void *const *seen;     // L-1 of (B, H): factors of h where the gates above read it
-    const void *const *h0, *const *c0;  // L of (B, H)
-    const void *z0, *pending0;          // (B, L-1)
-    void *const *hidden;                // L of (T, B, H)
-    void *const *h, *const *c;          // L of (B, H): the state at the end
-    void *boundaries, *probabilities;   // (T, B, L-1)
-    void *z, *pending;                  // (B, L-1)
-    uint8_t *moved;                     // (T, B, L), may be null: who did UPDATE or FLUSH
+    int T, B, symbols;  // symbols: rows of the embedding, 0 if x is given
+    int keep, traces;   // is there a backward pass; does it reach the boundaries
+    int threads;
+    int hold, flush, copy, straight_through, gate, estimator;
+    std::vector<void *> hidden;            // (T, B, H)
+    void *boundaries, *probabilities, *z;  // (T, B, L-1), the same, (B, L-1)
+    std::vector<void *> h, c;              // (B, H): the state at the end
+    void *pending;                         // (B, L-1)
+    uint8_t *moved;                        // (T, B, L): who did UPDATE or FLUSH
+    const void *x;                         // (T, B, below), or the embedding (symbols, below)
+    const void *forced;                    // (T, B, L-1); where NaN, the detector chooses
+    const void *z0, *pending0;             // (B, L-1)
+    std::vector<void *> h0, c0;            // (B, H)
+    const int64_t *indices, *lengths;      // (T, B), (B)
+    const void *noise;                     // (T, B, L-1)
+    std::vector<void *> kept;              // (T, B, H): the share of c that zoneout keeps
+    std::vector<void *> seen;              // (B, H): factors of h where the gates above read it
+
+    Call(Words w, size_t L) {
+        slope = w.real(), temperature = w.real(), zoneout = w.real();
+        for (int *n : {&T, &B, &symbols, &keep, &traces, &threads, &hold, &flush, &copy,
+                       &straight_through, &gate, &estimator})
+            *n = w.integer();
+        hidden = w.pointers(L);
+        boundaries = w.pointer(), probabilities = w.pointer(), z = w.pointer();
+        h = w.pointers(L), c = w.pointers(L), pending = w.pointer(), moved = w.pointer<uint8_t>();
+        x = w.pointer(), forced = w.pointer(), z0 = w.pointer(), pending0 = w.pointer();
+        h0 = w.pointers(L), c0 = w.pointers(L);
+        indices = w.pointer<int64_t>(), lengths = w.pointer<int64_t>(), noise = w.pointer();
+        kept = w.pointers(L), seen = w.pointers(L);
+    }
 };
 
-// Every gradient of an output may be null; so may those of inputs that are not wanted. All that is
-// returned was zeroed.
+// The gradients of outputs, and where those of inputs are added. Null: there is none, or it is not
+// wanted.
 struct Gradients {
-    const void *const *hidden, *const *h, *const *c;
+    std::vector<void *> hidden, h, c;
     const void *boundaries, *probabilities, *z, *pending;
-    Layer *layer;
     void *x;  // (T, B, below) or (symbols, below)
-    void *const *h0, *const *c0;
-    void *z0, *pending0, *forced;
-    double slope;
+    void *forced, *z0, *pending0;
+    double *slope;
+    std::vector<void *> h0, c0;
+    std::vector<Layer> layers;
+
+    Gradients(Words w, const std::vector<Layer> &of, size_t size) : layers(of) {
+        size_t L = of.size();
+        hidden = w.pointers(L);
+        boundaries = w.pointer(), probabilities = w.pointer(), z = w.pointer();
+        h = w.pointers(L), c = w.pointers(L), pending = w.pointer();
+        x = w.pointer(), forced = w.pointer(), slope = w.pointer<double>();
+        z0 = w.pointer(), pending0 = w.pointer(), h0 = w.pointers(L), c0 = w.pointers(L);
+        for (Layer &layer : layers) layer.read_addresses(w, size);
+    }
 };
 
 }  // namespace hm

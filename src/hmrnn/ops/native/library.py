@@ -14,7 +14,7 @@ from pathlib import Path
 from hmrnn.errors import Note
 from hmrnn.ops.native import build
 
-ABI = 1
+ABI = 2
 """What hm_version returns."""
 _AVX2 = frozenset({"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})  # x86-64-v3, as Linux names its parts
 _NEEDED = {
@@ -23,38 +23,30 @@ _NEEDED = {
     "avx512": _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
 }
 _CPU = Path("/proc/cpuinfo")
-
-
-def why_not() -> str | None:
-    """Why there is no library, in one line; None if there is one. The first call loads it, and warns if that fails."""
-    found = _load()
-    return found if isinstance(found, str) else None
-
-
-why_not._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it and does not trace it
-
-
-def loaded() -> ctypes.CDLL:
-    """The library; to be called where :func:`why_not` returns None."""
-    found = _load()
-    assert not isinstance(found, str), found
-    return found
+code: ctypes.CDLL | None = None
+"""The library, once :func:`why_not` has loaded it."""
 
 
 @functools.cache
-def _load() -> ctypes.CDLL | str:
-    forced = os.environ.get("HMRNN_NATIVE", "")
+def why_not() -> str | None:
+    """Why there is no library, in one line; None if there is one. The first call loads it, and warns if that fails."""
+    global code
+    forced, code = os.environ.get("HMRNN_NATIVE", ""), None
     if forced == "off":
         return "HMRNN_NATIVE is off"
     try:
         loaded = ctypes.CDLL(str(_find(forced)))
         if loaded.hm_version() == ABI:
-            return loaded
+            code = loaded
+            return None
         reason = f"{loaded._name} belongs to another version of hmrnn; install hmrnn again"
     except (build.BuildError, OSError) as error:
         reason = str(error)
     warnings.warn(f"the native CPU engine is not available, so the slow reference runs: {reason}", Note, stacklevel=2)
     return reason
+
+
+why_not._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it and does not trace it
 
 
 def _find(forced: str) -> Path:

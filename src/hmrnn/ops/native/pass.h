@@ -52,7 +52,6 @@ void fill_table(Table<T> &table, const Packed<T> &W, int n, const T *const *rows
 
 template <class T>
 void Pass<T>::forward() {
-    Matrices<T>::pack(net, matrices.forward, true);
     if (tabled()) {
         std::vector<const T *> rows(call.symbols);
         for (int i = 0; i < call.symbols; i++) rows[i] = as<T>(call.x) + size_t(i) * layer(0).below;
@@ -63,13 +62,14 @@ void Pass<T>::forward() {
 }
 
 template <class T>
-void Pass<T>::backward(Gradients &g) {
+void Pass<T>::backward(const Gradients &g) {
     std::lock_guard<std::mutex> alone(busy);
-    Matrices<T>::pack(net, matrices.backward, false);
+    Matrices<T>::pack(layers, matrices.backward, false);
     parallel(int(parts.size()), [&](int i) { parts[i]->backward(g); });
-    for (auto &part : parts) g.slope += part->slope;
+    if (g.slope)
+        for (auto &part : parts) *g.slope += part->slope;
     if (tabled()) add_input(g);
-    for (int l = 0; l < net.layers; l++) add_weights(g, l);
+    for (int l = 0; l <= top(); l++) add_weights(g, l);
     if (g.x && call.symbols && !tabled())
         for (auto &part : parts)
             for (int t = 0; t < call.T; t++)
@@ -83,8 +83,8 @@ void Pass<T>::backward(Gradients &g) {
 
 // The gradients of a layer's parameters: sums over the slices, in their order.
 template <class T>
-void Pass<T>::add_weights(Gradients &g, int l) {
-    const Layer &w = layer(l), &d = g.layer[l];
+void Pass<T>::add_weights(const Gradients &g, int l) {
+    const Layer &w = layer(l), &d = g.layers[l];
     auto total = [&](std::vector<T> Slice<T>::Sum::*field, void *to, int rows, int width,
                      int stride) {
         if (to == nullptr) return;
@@ -127,8 +127,8 @@ void Pass<T>::add_weights(Gradients &g, int l) {
 // The gradients of W of the first layer and of the embedding, from those of the products of
 // symbols.
 template <class T>
-void Pass<T>::add_input(Gradients &g) {
-    const Layer &w = layer(0), &d = g.layer[0];
+void Pass<T>::add_input(const Gradients &g) {
+    const Layer &w = layer(0), &d = g.layers[0];
     int R = 4 * w.H, K = w.K;
     std::vector<T> total(size_t(call.symbols) * R, 0), product(R);
     std::vector<const T *> left, right;

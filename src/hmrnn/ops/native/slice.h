@@ -33,11 +33,11 @@ struct Matrices {
     };
     std::vector<OfLayer> forward, backward;
 
-    static void pack(const Network &net, std::vector<OfLayer> &to, bool transposed) {
+    static void pack(const std::vector<Layer> &layers, std::vector<OfLayer> &to, bool transposed) {
         if (!to.empty()) return;
-        std::vector<OfLayer> made(net.layers);
-        for (int l = 0; l < net.layers; l++) {
-            const Layer &w = net.layer[l];
+        std::vector<OfLayer> made(layers.size());
+        for (size_t l = 0; l < layers.size(); l++) {
+            const Layer &w = layers[l];
             auto put = [&](Packed<T> &p, const void *a, int k) {
                 if (a == nullptr || k == 0) return;
                 transposed ? p.transposed(as<T>(a), 4 * w.H, k) : p.as_is(as<T>(a), 4 * w.H, k);
@@ -152,17 +152,12 @@ class Slice {
 template <class T>
 class Pass {
   public:
-    const Network net;
+    const std::vector<Layer> &layers;
     const Call call;
     Matrices<T> &matrices;
 
-    Pass(const Network &network, const Call &given, Matrices<T> &packed)
-        : net(network), call(given), matrices(packed) {
-        layers.assign(net.layer, net.layer + net.layers);
-        hidden.assign(call.hidden, call.hidden + net.layers);
-        h0.assign(call.h0, call.h0 + net.layers), c0.assign(call.c0, call.c0 + net.layers);
-        if (call.kept) kept.assign(call.kept, call.kept + net.layers);
-        if (call.seen) seen.assign(call.seen, call.seen + net.layers - 1);
+    Pass(const std::vector<Layer> &network, const Call &given, Matrices<T> &packed)
+        : layers(network), call(given), matrices(packed) {
         int slices = std::max(1, std::min(call.threads, call.B / 4));
         for (int i = 0; i < slices; i++) {
             int a = int(int64_t(call.B) * i / slices), b = int(int64_t(call.B) * (i + 1) / slices);
@@ -171,29 +166,26 @@ class Pass {
     }
 
     void forward();
-    void backward(Gradients &g);
+    void backward(const Gradients &g);
 
     const Layer &layer(int l) const { return layers[l]; }
-    int top() const { return net.layers - 1; }
+    int top() const { return int(layers.size()) - 1; }
     bool tabled() const { return call.symbols && call.symbols <= int64_t(call.T) * call.B; }
     const T *input(int t, int b) const {
         int64_t i = int64_t(t) * call.B + b;
         return as<T>(call.x) + (call.symbols ? call.indices[i] : i) * layer(0).below;
     }
     size_t at(int t, int b) const { return size_t(t) * call.B + b; }
-    T &output(int l, int t, int b) const { return as<T>(hidden[l])[at(t, b) * layer(l).H]; }
+    T &output(int l, int t, int b) const { return as<T>(call.hidden[l])[at(t, b) * layer(l).H]; }
 
-    std::vector<Layer> layers;
-    std::vector<void *> hidden;
-    std::vector<const void *> h0, c0, kept, seen;
     Table<T> table;
     std::vector<std::unique_ptr<Slice<T>>> parts;
 
   private:
     std::mutex busy;  // threads may go backwards through one graph at the same time
 
-    void add_weights(Gradients &g, int l);
-    void add_input(Gradients &g);
+    void add_weights(const Gradients &g, int l);
+    void add_input(const Gradients &g);
 };
 
 }  // namespace hm
