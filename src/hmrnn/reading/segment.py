@@ -97,6 +97,16 @@ def on_time(parts: Iterable[Segmentation], late: int) -> Iterator[Segmentation]:
         before = part
 
 
+def check_detectors(model: Predictor) -> None:
+    """InputError for a network of a kind that finds no segments."""
+    if not model.rnn.num_boundaries and model.config.rnn not in ("hm-lstm", "hrnn"):
+        raise InputError(
+            "a network without detectors finds no segments; train hm-lstm instead",
+            setting="model.rnn",
+            value=model.config.rnn,
+        )
+
+
 def segment_many(
     model: Predictor,
     sequences: Sequence[Sequence[int] | np.ndarray],
@@ -121,12 +131,7 @@ def segment_many(
     of steps (0 or 1) by which the lowest detector fires after the end of a segment; its ends are moved back by as many.
     By :func:`hmrnn.nn.predictor.conditioned` a model may be given one condition for all sequences, or one each.
     """
-    if not model.rnn.num_boundaries and model.config.rnn not in ("hm-lstm", "hrnn"):
-        raise InputError(
-            "a network without detectors finds no segments; train hm-lstm instead",
-            setting="model.rnn",
-            value=model.config.rnn,
-        )
+    check_detectors(model)
     if not model.rnn.num_boundaries and ends is not None:
         raise InputError("segments by the head take the place of the lowest detector; train two or more layers")
     checks.numbers({"batch": batch, "chunk": chunk}, Integral, 1)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import doctest
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hmrnn.errors import InputError
 from hmrnn.kinds.text import reading as module
-from hmrnn.kinds.text.reading import index_alike, read_as
-from hmrnn.reading.vocabulary import Vocabulary, code_points
+from hmrnn.kinds.text.reading import read_as
+from hmrnn.reading.vocabulary import Vocabulary
 
 ASCII = Vocabulary("characters", tuple(map(chr, [10, *range(32, 127)])))
 LOWER = Vocabulary("characters", tuple(" abcdefghijklmnopqrstuvwxyz"))
@@ -84,16 +83,3 @@ def test_any_text_can_be_read(text: str, vocabulary: Vocabulary, unknown: module
     assert "".join(found.symbols) == text
     assert len(found.counts) == len(text)
     assert found.counts.sum() == len(found.indices)
-    one_for_one, others = index_alike(code_points(text), vocabulary)
-    assert len(one_for_one) == len(text)
-    assert others == np.count_nonzero(~vocabulary.knows(code_points(text)))
-
-
-def test_one_for_one() -> None:
-    indices, others = index_alike(code_points("É…\u00a0☃a—"), ASCII)
-    assert ASCII.decode(indices) == "E.  a-"
-    assert others == 5
-    with pytest.raises(InputError, match=r"'☃' .U.2603. at position 12"):
-        index_alike(code_points("Éa☃"), ASCII, "refuse", 10)
-    with pytest.raises(InputError, match="never showed"):
-        index_alike(code_points("a☃"), Vocabulary("characters", ("a",)))

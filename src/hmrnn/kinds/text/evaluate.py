@@ -18,6 +18,7 @@ from hmrnn.kinds.text.words.ends import HeadScores
 from hmrnn.ops import State
 from hmrnn.reading.read import Read, read
 from hmrnn.reading.score import Progress, Score, Sums
+from hmrnn.reading.segment import check_detectors
 
 MOST_BITS = 1e6
 """The most bits per symbol that are still taken for a prediction: beyond it, every probability is 0."""
@@ -122,8 +123,7 @@ def evaluation(total: Sums, world: int = 1) -> Evaluation:
 def find(model: LanguageModel, symbols: np.ndarray, **how: Any) -> Found:
     """Where the detectors fired in a text, and how surprising each symbol was; options of :func:`read_text`."""
     T, levels = len(symbols), model.rnn.num_boundaries
-    if levels == 0:
-        raise InputError("this model has no boundary detectors, so it finds no segments to compare with gold ends")
+    check_detectors(model)
     found = Found(np.zeros((T, levels), bool), *np.full((2, T), math.nan, np.float32))
     head = None if model.segments is None else HeadScores(model, symbols)
     for at, counted, targets, here in read_text(model, symbols, **how):

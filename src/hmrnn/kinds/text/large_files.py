@@ -1,34 +1,32 @@
 """Files of any size -> JSON lines with their segment ends, in bounded memory.
 
-A file is read as a stream, a round of symbols at a time. A round is cut into parts that the network reads side by side;
-each begins ``warmup`` symbols early, to build up its state.
+A file is read in blocks. A block is cut into parts that the network reads side by side; each begins ``warmup`` symbols
+early, to build up its state.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
+import itertools
 import json
-import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from hmrnn.analysis.scores import ends_of
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.config import BUILT_IN_TEXTS, DataConfig
 from hmrnn.errors import InputError, TextNote
+from hmrnn.kinds.text.corpus import as_files
 from hmrnn.kinds.text.evaluate import read_text as read_symbols
 from hmrnn.kinds.text.model import TextModel
-from hmrnn.kinds.text.reading import Unknown, index_alike
+from hmrnn.kinds.text.reading import Reading, Unknown, read_as
 from hmrnn.kinds.text.sources import find_files, read_text
-from hmrnn.reading.segment import measured, on_time
-from hmrnn.utils.archives import count_progress
-
-Progress = Callable[[int, int], None]
-ROUND = 1 << 18
-"""Symbols of a round, unless there are so many streams that warming them up would take longer than reading them."""
+from hmrnn.reading.segment import check_detectors, measured, on_time
+from hmrnn.utils.archives import Report, count_progress
+from hmrnn.utils.cache import source_state, total_size
+from hmrnn.utils.files import ADVICE, replacing
 
 
 def segment_files(
@@ -41,106 +39,80 @@ def segment_files(
     chunk: int = 256,
     unknown: Unknown = "replace",
     share: tuple[int, int] = (0, 1),
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Path]:
     """Segment files; returns those that were written, ``out/a.txt.jsonl`` for ``a.txt``.
 
     Args:
         files: what to read, in the data format of the model (built-in texts as text); process ``rank`` takes every
             world-th of them.
-        streams: parts read side by side.
+        streams: parts of a block read side by side.
         warmup: symbols of left context that a part reads first, unless it is a file's first.
         chunk: the most symbols per line of the results.
-        unknown: "replace" reads symbols that training never showed as others, one for one (see
-            :func:`hmrnn.kinds.text.reading.index_alike`); "refuse" raises InputError.
+        unknown: as of ``model.segment``; what is skipped is in the results all the same.
         share: (rank, world) of this process.
-        progress: called with the symbols read, and all.
+        progress: called with the bytes read, and all.
     """
-    if model.network.rnn.num_boundaries == 0:
-        raise InputError("this model has no boundary detectors, so it finds no segments; train hm-lstm instead")
+    check_detectors(model.network)
     if model.config.model.time != "none":
-        raise InputError("a model that is told the time reads lines, not files of any size", setting="model.time")
-    data = model.config.data
-    data = dataclasses.replace(data, format="text" if data.format in BUILT_IN_TEXTS else data.format)
-    every = [path for file in files for path in find_files(dataclasses.replace(data, path=(str(file),)))]
-    if len({path.name for path in every}) < len(every):
-        raise InputError("two of the files have the same name, and so would their results; rename one")
+        raise InputError("a model that reads the time reads lines, not files of any size", setting="model.time")
+    every = find_files(as_files(model.config.data, [str(file) for file in files]))
     mine = every[share[0] :: share[1]]
     targets = [out / f"{path.name}.jsonl" for path in mine]
-    if any(target.exists() for target in targets):
-        raise InputError(f"{out} already holds results; choose another folder")
-    lengths = [_length(path, data, model, unknown) for path in mine]
-    done = 0
-    for path, target, length in zip(mine, targets, lengths):
-        blocks = (index_alike(codes, model.vocabulary, unknown)[0] for codes, _ in _codes(path, data))
-        size = max(ROUND, 8 * streams * max(warmup, chunk))
-        parts = segments(model, blocks, size, streams=streams, warmup=warmup, chunk=chunk)
-        partial = target.with_suffix(".part")
-        try:
+    if len({path.name for path in every}) < len(every) or any(target.exists() for target in targets):
+        raise InputError(f"{out} holds or would hold two results of one name; rename a file, or choose another folder")
+    report = count_progress(progress, total_size(source_state(mine)))
+    for path, target in zip(mine, targets):
+        blocks, read = itertools.tee(_blocks(model, path, unknown, report))
+        found = on_time(_found(model, read, streams, warmup, chunk), model.late)
+        parts = (part.regroup(block.symbols, block.counts) for block, part in zip(blocks, found))
+        lines = (part[k : k + chunk] for part in parts for k in range(0, len(part), chunk))
+        with contextlib.suppress(OSError):  # what is wrong is said below
             out.mkdir(parents=True, exist_ok=True)
-            with open(partial, "wb") as file:
-                start = 0
-                for found in on_time(parts, model.late):
-                    file.write(_line(found, start, last=start + len(found) == length))
-                    start += len(found)
-                    if progress is not None:
-                        progress(done + start, sum(lengths))
-            if start != length:
-                raise InputError(f"{path} changed while it was read; start again when it is complete")
-            os.replace(partial, target)
-        except OSError as error:
-            raise InputError(f"cannot write to {out} ({error.strerror or error})") from error
-        finally:
-            partial.unlink(missing_ok=True)
-        done += length
+        with replacing(target, advice=ADVICE) as file:
+            start = 0
+            for part, following in itertools.pairwise(itertools.chain(lines, [None])):
+                assert part is not None
+                file.write(_line(part, start, last=following is None))
+                start += len(part)
     return targets
 
 
-def _codes(path: Path, data: DataConfig) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    return read_text(path, data, count_progress(None, 0))
-
-
-def _length(path: Path, data: DataConfig, model: TextModel, unknown: Unknown) -> int:
-    """The symbols of a file, after a look at all of them."""
-    length = others = 0
-    for codes, _ in _codes(path, data):
-        others += index_alike(codes, model.vocabulary, unknown, length)[1]
-        length += len(codes)
-    if length == 0:
-        raise InputError(f"{path} is empty; there is nothing to segment")
+def _blocks(model: TextModel, path: Path, unknown: Unknown, report: Report) -> Iterator[Reading]:
+    """What the model reads of a file; at its end a note says how many symbols were read as others."""
+    vocabulary, length, others = model.vocabulary, 0, 0
+    codes = nothing = np.zeros(0, np.uint8)
+    blocks = (block for block, _ in read_text(path, as_files(model.config.data, [str(path)]), report) if len(block))
+    for block in itertools.chain(blocks, [nothing]):
+        if len(block) == 1 or not len(codes):  # a symbol alone may be read as nothing
+            codes = np.concatenate([codes, block])
+            continue
+        text = codes.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
+        text = text if vocabulary.kind == "characters" else codes.tobytes().decode("utf-8", "surrogateescape")
+        yield read_as(text, vocabulary, unknown, offset=length)
+        length, others = length + len(codes), others + int(np.count_nonzero(~vocabulary.knows(codes)))
+        codes = block
     if others:
         note = f"{others:,} of {length:,} symbols of {path} were read as others: training never showed them"
         warnings.warn(note, TextNote, stacklevel=3)
-    return length
 
 
-def segments(
-    model: TextModel, blocks: Iterator[np.ndarray], size: int, *, streams: int, warmup: int, chunk: int
+def _found(
+    model: TextModel, blocks: Iterable[Reading], streams: int, warmup: int, chunk: int
 ) -> Iterator[Segmentation]:
-    """What the network finds in the symbols of ``blocks``, a chunk of them at a time, in rounds of ``size``."""
-    held, before, more = np.zeros(0, np.int64), 0, True
-    while more:
-        while more and len(held) < before + size:
-            block = next(blocks, None)
-            more = block is not None
-            held = np.concatenate([held, held[:0] if block is None else block])
-        symbols = held[: before + size]  # of them the first were read before, and build up the state
-        lanes: list[list[Segmentation]] = []
-        for at, counted, _, made in read_symbols(
-            model.network, np.append(symbols, 0), streams=streams, warmup=warmup, chunk=chunk
-        ):
-            arrays = measured(model.network, made)
-            for b in range(counted.shape[1]):
-                inside = counted[:, b] & (at[:, b] >= before)
-                if inside.any():
-                    shown = model.vocabulary.pieces(symbols[at[inside, b]])
-                    lanes += [[] for _ in range(b + 1 - len(lanes))]
-                    lanes[b].append(Segmentation(tuple(shown), *(array[inside, b] for array in arrays)))
-        for lane in lanes:
-            yield from lane
-        kept = min(warmup, len(symbols))
-        held, before = held[len(symbols) - kept :], kept
-        more = more or len(held) > before
+    """What the network finds in each block."""
+    before = np.zeros(0, np.int64)
+    for block in blocks:
+        symbols = np.concatenate([before, block.indices])
+        arrays: list[np.ndarray] = []
+        read = read_symbols(model.network, np.append(symbols, 0), streams=streams, warmup=warmup, chunk=chunk)
+        for at, counted, _, made in read:
+            found = measured(model.network, made)
+            arrays = arrays or [np.zeros((len(symbols), *array.shape[2:]), array.dtype) for array in found]
+            for whole, array in zip(arrays, found):
+                whole[at[counted]] = array[counted]
+        yield Segmentation(tuple(model.vocabulary.pieces(symbols)), *arrays)[len(before) :]
+        before = symbols[max(0, len(symbols) - warmup) :]
 
 
 def _line(found: Segmentation, start: int, *, last: bool) -> bytes:

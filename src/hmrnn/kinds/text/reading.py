@@ -31,13 +31,13 @@ class Reading(NamedTuple):
     """Sentences about symbols that were read as others; empty if there are none."""
 
 
-def read_as(text: str, vocabulary: Vocabulary, unknown: Unknown = "replace") -> Reading:
+def read_as(text: str, vocabulary: Vocabulary, unknown: Unknown = "replace", offset: int = 0) -> Reading:
     r"""``text`` in the symbols of ``vocabulary``.
 
     Characters outside a vocabulary of characters are written plainly where that is possible: without accents, with
     ASCII signs, in lower case. ``unknown`` decides about all others: "replace" reads them as the unknown symbol, or in
     a vocabulary without one as a space; "skip" leaves them out; "refuse" raises InputError. The line ends \r\n and \r
-    are read as \n, and a byte order mark is left out, as in files.
+    are read as \n, and a byte order mark is left out, as in files. Messages add ``offset`` to positions.
 
     Example::
 
@@ -64,11 +64,11 @@ def read_as(text: str, vocabulary: Vocabulary, unknown: Unknown = "replace") -> 
         new, first = np.unique(codes[missing], return_index=True)
         if unknown == "refuse":
             advice = "remove them, or let them be replaced or skipped"
-            raise unseen_symbols(vocabulary.kind, new, missing[first], advice)
+            raise unseen_symbols(vocabulary.kind, new, missing[first] + offset, advice)
         how = "left out" if unknown == "skip" or not (vocabulary.unknown or space) else "read as a space"
         how = "read as the unknown symbol" if how != "left out" and vocabulary.unknown else how
         count = "1 symbol" if len(missing) == 1 else f"{len(missing)} symbols"
-        listed = list_symbols(vocabulary.kind, new, missing[first], _SHOWN)
+        listed = list_symbols(vocabulary.kind, new, missing[first] + offset, _SHOWN)
         most = "; that is most of the text: train a model on text like it" if 2 * len(missing) > len(codes) else ""
         notes.append(f"{count} that training never showed, {how}: {listed}{most}")
         if how == "left out":
@@ -83,30 +83,6 @@ def read_as(text: str, vocabulary: Vocabulary, unknown: Unknown = "replace") -> 
         counts[k], done = len(written[k]), k + 1
     indices = vocabulary.index(np.concatenate([*parts, codes[done:]]), "replace")
     return Reading(indices, tuple(symbols), counts, tuple(filter(None, notes)))
-
-
-def index_alike(
-    codes: np.ndarray, vocabulary: Vocabulary, unknown: Unknown = "replace", offset: int = 0
-) -> tuple[np.ndarray, int]:
-    """The indices of ``codes``, one for each, for files of any size; and how many of them were read as others.
-
-    A character outside the vocabulary is read as the first character of its plain form, else as the unknown symbol, or
-    as a space in a vocabulary without one. "refuse", or a vocabulary with neither, raises InputError; ``offset`` is
-    added to the positions in it.
-    """
-    missing = np.flatnonzero(~vocabulary.knows(codes))
-    if not missing.size:
-        return vocabulary.index(codes), 0
-    codes = codes.copy()
-    letters = set(vocabulary.symbols)
-    for code in np.unique(codes[missing]).tolist() if vocabulary.kind == "characters" else ():
-        new = plain(chr(code)).strip()[:1] or " " * chr(code).isspace()
-        usable = [each for each in (new, new.lower()) if each in letters]
-        codes[missing[codes[missing] == code]] = ord(usable[0]) if usable else code
-    left = missing[~vocabulary.knows(codes[missing])]
-    if not vocabulary.unknown and unknown == "replace" and ord(" ") in vocabulary.values:
-        codes[left] = ord(" ")
-    return vocabulary.index(codes, "replace" if unknown == "replace" else "error", offset), missing.size
 
 
 def _plainly(symbols: list[str], known: np.ndarray, vocabulary: Vocabulary) -> dict[int, str]:
