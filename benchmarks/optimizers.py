@@ -28,9 +28,10 @@ from typing import Any
 
 import torch
 
-from hmrnn.config import Config, DataConfig, DetectorConfig, ModelConfig, TrainConfig
+from hmrnn.config import Config, DetectorConfig, TrainConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.corpus import load_corpus
+from hmrnn.kinds.text.settings import TextData, TextModelConfig
 from hmrnn.optim import Muon
 from hmrnn.training import trainer
 from hmrnn.training.loop import train
@@ -66,7 +67,7 @@ def config_of(cell: str, file: str, device: str, toy: bool) -> Config:
     for setting in more[1:]:
         name, value = setting.split("=")
         given[name] = type(getattr(TrainConfig, name))(float(value))
-    model = ModelConfig(
+    model = TextModelConfig(
         rnn=network, hidden_size=(24,) if toy else SIZES[network], embedding_size=8 if toy else 128,
         output_size=24 if toy else 1024, layer_norm=network != "lstm",
         flush=network != "hm-lstm", top_down="pending" if network == "hm-lstm" else "boundary",
@@ -79,7 +80,7 @@ def config_of(cell: str, file: str, device: str, toy: bool) -> Config:
     )  # fmt: skip
     training = dataclasses.replace(training, **OPTIMIZERS[optimizer], **given)
     detectors = WORDS if network == "hm-lstm" else DetectorConfig()
-    config = Config(DataConfig(format="enwik8", path=(file,)), model, training, detectors=detectors)
+    config = Config(TextData(format="enwik8", path=(file,)), model, training, detectors=detectors)
     config.check()
     return config
 

@@ -23,10 +23,11 @@ import numpy as np
 import torch
 
 import hmrnn
-from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
+from hmrnn.config import Config, TrainConfig
 from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.novel import novel, novel_file
+from hmrnn.kinds.text.settings import TextData, TextModelConfig
 from hmrnn.kinds.text.sources import manual
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
@@ -60,8 +61,8 @@ def lines_config(folder: str, seed: int, **how: Any) -> Config:
     model = {name: how.pop(name) for name in ("time",) if name in how}
     train_how = {"epochs": 8, "batch_size": 32, "learning_rate": 0.005, "cool_down": 0.7, "patience": 99} | how
     return Config(
-        DataConfig(format="lines", path=(str(path),), valid_fraction=0.1, test_fraction=0.02, cache=folder),
-        ModelConfig("lstm", 32, (96,), 2, 96, **model),
+        TextData(format="lines", path=(str(path),), valid_fraction=0.1, test_fraction=0.02),
+        TextModelConfig("lstm", 32, (96,), 2, 96, **model),
         TrainConfig(**train_how, seed=seed, device="cpu", log_every=10**6, checkpoint_every=1e9),
     )
 

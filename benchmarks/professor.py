@@ -20,9 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmrnn.config import DataConfig, ModelConfig
 from hmrnn.kinds.strokes.corpus import load_strokes
 from hmrnn.kinds.strokes.network import HandwritingModel
+from hmrnn.kinds.strokes.settings import StrokeData, StrokeModelConfig
 from hmrnn.kinds.strokes.strokes import Scale, Strokes
 from hmrnn.kinds.strokes.write import write
 from hmrnn.nn.predictor import evaluating
@@ -105,13 +105,13 @@ def main() -> None:
     parser.add_argument("--out", help="a file to which results are appended, one JSON object per line")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    corpus = load_strokes(DataConfig(format="handwritten", lines=300, valid_fraction=0.2))
+    corpus = load_strokes(StrokeData(format="handwritten", lines=300, valid_fraction=0.2))
     scale = corpus.spec
     train, valid = lines(corpus.train, scale), lines(corpus.valid, scale)
     real = features(scale.decode(valid.transpose(0, 1).numpy()))
     for seed in given.seeds:
         torch.manual_seed(seed)
-        first = HandwritingModel(ModelConfig("lstm", hidden_size=(64,), num_layers=1, output_size=64, mixtures=5))
+        first = HandwritingModel(StrokeModelConfig("lstm", hidden_size=(64,), num_layers=1, output_size=64, mixtures=5))
         continued(first, train, scale, seed, given.updates, 0.005, 0.0)
         for name, weight in (("true points alone", 0.0), ("professor forcing", given.weight)):
             model = copy.deepcopy(first)

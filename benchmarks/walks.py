@@ -21,9 +21,9 @@ from types import FrameType
 import torch
 
 import hmrnn
-from hmrnn.config import DataConfig
 from hmrnn.kind import of
 from hmrnn.kinds.text.presets import PRESETS
+from hmrnn.kinds.text.settings import TextData
 from hmrnn.training.trainer import Trainer
 
 PACKAGE = str(Path(hmrnn.__file__).parent) + "/"
@@ -57,7 +57,7 @@ def walks() -> dict[str, list[str]]:
         text.write_text(TEXT * 100)
         model = dataclasses.replace(preset.model, embedding_size=8, hidden_size=(16,), output_size=16)
         train = dataclasses.replace(preset.train, batch_size=4, length=20, device="cpu")
-        config = dataclasses.replace(preset, data=DataConfig(path=(str(text),), cache=folder), model=model, train=train)
+        config = dataclasses.replace(preset, data=TextData(path=(str(text),)), model=model, train=train)
         trainer = Trainer(config, of(config).load(config), torch.device("cpu"))
         trainer.step()
         trained = hmrnn.load("english-small")

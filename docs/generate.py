@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import hmrnn
@@ -13,8 +15,8 @@ import hmrnn.nn
 import hmrnn.nn.baselines
 from hmrnn import kind
 from hmrnn.cli.arguments import ARGUMENTS, arguments_of
-from hmrnn.cli.parse import parser_of, settings_of
-from hmrnn.config import SECTIONS, Config
+from hmrnn.cli.parse import Setting, parser_of, settings_of
+from hmrnn.config import SECTIONS
 from hmrnn.optim import Muon
 
 PRESETS = kind.presets()
@@ -48,13 +50,22 @@ def settings() -> str:
     """A table of the settings of each section, with defaults and meanings."""
     made = []
     for name in SECTIONS:
-        section = getattr(Config(), name)
-        rows = [
-            [f"`{name}.{each.name}`", _value(getattr(section, each.name)), _plain(each.doc)]
-            for each in settings_of(type(section))
-        ]
-        made += [f"## {name}", inspect.getdoc(section) or "", _table(["setting", "default", "meaning"], rows)]
+        found: dict[type, list[str]] = {}
+        for one in kind.every():
+            if name not in one.lacks:
+                found.setdefault(type(getattr(next(iter(one.presets.values())), name)), []).append(one.name)
+        shared = next(base for base in next(iter(found)).__mro__ if all(issubclass(one, base) for one in found))
+        known = [(each.name, each.doc) for each in settings_of(shared)]
+        made += [f"## {name}", inspect.getdoc(shared) or "", _settings_table(name, settings_of(shared))]
+        for section, kinds in found.items():
+            if own := [each for each in settings_of(section) if (each.name, each.doc) not in known]:
+                made += [f"### {name}, for {', '.join(kinds)}", _settings_table(name, own)]
     return "\n\n".join(made)
+
+
+def _settings_table(name: str, settings: Iterable[Setting]) -> str:
+    rows = [[f"`{name}.{each.name}`", _value(each.default), _plain(each.doc)] for each in settings]
+    return _table(["setting", "default", "meaning"], rows)
 
 
 def presets() -> str:
@@ -67,9 +78,9 @@ def presets() -> str:
         }
         for preset, config in PRESETS.items()
     }
-    names = next(iter(values.values()))
-    differing = [name for name in names if len({each[name] for each in values.values()}) > 1]
-    rows = [[f"`{name}`", *(each[name] for each in values.values())] for name in differing]
+    names = dict.fromkeys(name for each in values.values() for name in each)
+    differing = [name for name in names if len({each.get(name, "") for each in values.values()}) > 1]
+    rows = [[f"`{name}`", *(each.get(name, "") for each in values.values())] for name in differing]
     return _table(["setting", *(f"`{preset}`" for preset in values)], rows)
 
 
@@ -77,8 +88,8 @@ def commands() -> str:
     """For each command what it does, its usage and its options; the settings of ``hmrnn train`` are left out."""
     made = []
     for command in ARGUMENTS:
-        kind = arguments_of(command)
-        parser = parser_of(kind, f"hmrnn {command}")
+        of = arguments_of(command)
+        parser = parser_of(of, f"hmrnn {command}", PRESETS["text"])
         usage = parser.format_usage().removeprefix("usage: ").strip()
         what, *examples = (parser.description or "").split("\n  ")
         made += [f"## hmrnn {command}", _plain(what), f"```text\n{usage}\n```"]
@@ -139,7 +150,7 @@ def _value(value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, tuple):
         return " ".join(map(_value, value))
-    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return "" if value in (None, dataclasses.MISSING) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _plain(text: str) -> str:

@@ -38,14 +38,16 @@ import tiny
 import tiny_strokes
 from hmrnn import checkpoint, load
 from hmrnn.cli.parse import flag, settings_of
-from hmrnn.config import Config, DataConfig
+from hmrnn.config import Config
 from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.corpus import load_strokes
 from hmrnn.kinds.strokes.files import read_strokes, save_archive, save_strokes
 from hmrnn.kinds.strokes.iamondb import read_line
+from hmrnn.kinds.strokes.settings import StrokeData
 from hmrnn.kinds.strokes.strokes import Strokes
 from hmrnn.kinds.text.corpus import load_corpus
+from hmrnn.kinds.text.settings import TextData
 from hmrnn.training.detectors import changed_detectors
 
 SECONDS = 20
@@ -172,12 +174,12 @@ def texts(folder: Path) -> Target:
     def run(rng: random.Random) -> None:
         if rng.randrange(6) == 0:
             (folder / "ptb.char.train.txt").write_bytes(mutate(rng, ptb))
-            config = DataConfig("ptb", (str(folder),))
+            config = TextData("ptb", (str(folder),))
         else:
             kind, name, data = rng.choice(kinds)
             (folder / name).write_bytes(mutate(rng, data))
             spaces = kind == "text" and rng.randrange(4) == 0
-            config = DataConfig(kind, (str(folder / name),), bytes=kind == "text" and rng.randrange(4) == 0)  # type: ignore[arg-type]
+            config = TextData(kind, (str(folder / name),), bytes=kind == "text" and rng.randrange(4) == 0)  # type: ignore[arg-type]
             config = dataclasses.replace(config, remove_spaces=spaces)
         corpus = load_corpus(config)
         assert int(corpus.train.max()) < len(corpus.vocabulary)
@@ -216,7 +218,7 @@ def stroke_archives(folder: Path) -> Target:
             data = mutate(rng, data)
         (folder / name).write_bytes(data)
         kind: Any = "iamondb" if "tar" in name or rng.randrange(4) == 0 else "strokes"
-        config = DataConfig(kind, (str(folder / name),), min_points=2, cache=str(folder / "cache"))
+        config = StrokeData(kind, (str(folder / name),), min_points=2, cache=str(folder / "cache"))
         corpus = load_strokes(config)
         assert np.isfinite(corpus.train.steps).all()
 

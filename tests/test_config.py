@@ -12,10 +12,12 @@ import pytest
 
 import tiny
 from hmrnn import kind
+from hmrnn.cli.parse import settings_of
 from hmrnn.cli.settings import fit
-from hmrnn.config import SECTIONS, Config, DataConfig, DetectorConfig, ModelConfig, RegulariseConfig, TrainConfig
+from hmrnn.config import SECTIONS, Config, DetectorConfig, TrainConfig
 from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
+from hmrnn.kinds.text.settings import TextData
 
 PRESETS = kind.presets()
 
@@ -30,7 +32,7 @@ def test_presets_work_and_survive_json(name: str) -> None:
 @pytest.mark.parametrize("value", [math.inf, math.nan])
 def test_no_setting_is_infinite(value: float) -> None:
     """JSON has no such number: a run with one would be trained and could never be read again."""
-    default, tried = Config(), 0
+    default, tried = tiny.DEFAULT, 0
     for part in SECTIONS:
         for name, usual in vars(getattr(default, part)).items():
             if isinstance(usual, float) or name in ("recurrent_gain", "bias", "slope", "bounds"):
@@ -44,9 +46,9 @@ def test_no_setting_is_infinite(value: float) -> None:
 
 def test_one_symbol_cannot_be_validated_on() -> None:
     for symbols in (0, 2):
-        Config(train=TrainConfig(validation_symbols=symbols)).check()
+        dataclasses.replace(tiny.DEFAULT, train=TrainConfig(validation_symbols=symbols)).check()
     with pytest.raises(InputError, match=r"^train\.validation_symbols\b"):
-        Config(train=TrainConfig(validation_symbols=1)).check()
+        dataclasses.replace(tiny.DEFAULT, train=TrainConfig(validation_symbols=1)).check()
 
 
 def test_presets_are_the_papers_settings() -> None:
@@ -95,13 +97,9 @@ def test_recorded_configs_load_and_keep_every_setting() -> None:
 
 def test_every_field_is_explained() -> None:
     """The docstrings under the fields are the help of the command line."""
-    import inspect
-
-    for section in (DataConfig, ModelConfig, TrainConfig, RegulariseConfig, DetectorConfig):
-        lines = inspect.getsource(section).splitlines()
-        for field in dataclasses.fields(section):
-            at = next(k for k, line in enumerate(lines) if line.startswith(f"    {field.name}:"))
-            assert lines[at + 1].startswith('    """'), f"{section.__name__}.{field.name} has no docstring"
+    for preset in PRESETS.values():
+        for setting in settings_of(Config, preset):
+            assert setting.doc, setting.name
 
 
 WRONG: list[tuple[str, Any]] = [
@@ -177,8 +175,6 @@ WRONG: list[tuple[str, Any]] = [
     ("train.recurrent_gain", "1"),
     ("data.path", "book.txt"),
     ("data.bytes", True),
-    ("data.min_points", 5),
-    ("data.split", "official"),
     ("data.valid_fraction", 0.0),
     ("data.test_fraction", 0.95),
     ("data.valid_fraction", math.nan),
@@ -188,7 +184,7 @@ WRONG: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(("setting", "value"), WRONG)
 def test_impossible_values(setting: str, value: Any) -> None:
     part, field = setting.split(".")
-    config = Config(DataConfig(format="ptb"))
+    config = dataclasses.replace(tiny.DEFAULT, data=TextData(format="ptb"))
     config.check()
     changed = dataclasses.replace(getattr(config, part), **{field: value})
     with pytest.raises(InputError, match=rf"(^|\W){setting}\b") as info:
@@ -199,7 +195,7 @@ def test_impossible_values(setting: str, value: Any) -> None:
 def test_biases_are_given_or_found() -> None:
     detectors = DetectorConfig(rates=(0.5, 0.5), start_at_rates=True, bias=(0.1,))
     with pytest.raises(InputError, match=r"^detectors\.start_at_rates\b"):
-        Config(detectors=detectors).check()
+        dataclasses.replace(tiny.DEFAULT, detectors=detectors).check()
 
 
 def test_json_that_does_not_fit() -> None:
@@ -218,7 +214,10 @@ def test_json_that_does_not_fit() -> None:
 
 def test_a_setting_that_there_is_not() -> None:
     """It is not passed over: a name mistyped, or one of a newer version, would give another model without a word."""
-    for data, name in ((b'{"model": {"hiden_size": [4]}}', "model.hiden_size"), (b'{"modle": {}}', "modle")):
+    for data, name in (
+        (b'{"data": {"format": "text"}, "model": {"hiden_size": [4]}}', "model.hiden_size"),
+        (b'{"data": {"format": "text"}, "modle": {}}', "modle"),
+    ):
         with pytest.raises(InputError, match=rf"^here is damaged, or of a newer version of hmrnn: .* setting {name}$"):
             from_json(data, Config, "here")
 
@@ -228,6 +227,8 @@ def test_a_setting_that_there_is_not() -> None:
     [
         ("regularise.shift", {"shift": True}),
         ("regularise.dropout_embedding", {"dropout_embedding": 0.1}),
+        ("model.rnn", {"rnn": "hrnn"}),
+        ("segments.size", {"size": 8}),
     ],
 )
 def test_some_settings_are_for_text(name: str, what: dict[str, Any]) -> None:
@@ -235,16 +236,26 @@ def test_some_settings_are_for_text(name: str, what: dict[str, Any]) -> None:
         tiny.changed(PRESETS["iamondb"], **what).check()
 
 
+def test_sections_are_those_of_the_kind_of_data() -> None:
+    for changed in (
+        dataclasses.replace(tiny.DEFAULT, data=PRESETS["strokes"].data),
+        dataclasses.replace(tiny.DEFAULT, data=TextData(format="labels")),  # type: ignore[arg-type]
+        dataclasses.replace(tiny.DEFAULT, data=TextData(format="nonsense")),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InputError, match=r"^data\.format\b"):
+            changed.check()
+
+
 @pytest.mark.parametrize("model", [{"rnn": "lstm"}, {"top_down": "none"}])
 def test_the_output_reads_all_layers_where_the_first_would_be_alone(model: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"^model\.output_layers\b"):
-        tiny.changed(Config(), output_layers="first", **model).check()
+        tiny.changed(tiny.DEFAULT, output_layers="first", **model).check()
 
 
-@pytest.mark.parametrize("name", ["manual", "handwritten"])
+@pytest.mark.parametrize("name", ["manual", "novel"])
 def test_built_in_data_have_no_files(name: Any) -> None:
     with pytest.raises(InputError, match=r"^data\.path\b"):
-        Config(DataConfig(format=name, path=("book.txt",))).check()
+        dataclasses.replace(tiny.DEFAULT, data=TextData(format=name, path=("book.txt",))).check()
 
 
 @pytest.mark.parametrize("model", [{"rnn": "lstm"}, {"rnn": "hrnn"}, {"num_layers": 1}])
@@ -252,8 +263,8 @@ def test_networks_that_find_no_boundaries_take_no_rates(model: dict[str, Any]) -
     """The rates are not asked for first, and then refused."""
     for what in ({"rates": (0.3, 0.1)}, {"bias": (0.1,)}, {"rate_control": 0.1}, {"pull_weight": 0.1}):
         with pytest.raises(InputError, match=rf"^detectors\.{next(iter(what))}\b"):
-            tiny.changed(Config(), **model, **what).check()
-    tiny.changed(Config(), **model, slope=(0.1, 2.0), bounds=(0.5, 0.5)).check()
+            tiny.changed(tiny.DEFAULT, **model, **what).check()
+    tiny.changed(tiny.DEFAULT, **model, slope=(0.1, 2.0), bounds=(0.5, 0.5)).check()
 
 
 @pytest.mark.parametrize(

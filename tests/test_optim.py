@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import hmrnn
 import tiny
-from hmrnn.config import ModelConfig
+from hmrnn.kinds.labels.settings import LabelledModelConfig
 from hmrnn.nn.registry import BASELINES, make_encoder
 from hmrnn.optim import Muon, orthogonalised
 from hmrnn.training.trainer import Trainer
@@ -126,7 +126,7 @@ def test_every_network_names_its_blocks(name: str, bidirectional: bool) -> None:
     if bidirectional and name == "hrnn":
         return
     sizes = {8, 2} if name in ("cw-rnn", "output-rnn") else {8}  # of a block
-    config = ModelConfig(rnn=name, hidden_size=(8,), num_layers=2, bidirectional=bidirectional)
+    config = LabelledModelConfig(rnn=name, hidden_size=(8,), num_layers=2, bidirectional=bidirectional)
     rnn = make_encoder(5, config)
     if name == "echo-state":
         with pytest.raises(hmrnn.InputError, match="has none"):

@@ -10,6 +10,7 @@ import torch
 
 import hmrnn
 from hmrnn.config import ModelConfig
+from hmrnn.kinds.strokes.settings import StrokeModelConfig
 
 PUBLIC = [
     "HMClassifier",
@@ -68,7 +69,14 @@ def test_docstring_examples_run(documented: type) -> None:
     models = {"LanguageModel": hmrnn.LanguageModel, "HandwritingModel": hmrnn.HandwritingModel}
     names_of = ("HMClassifier", "HMForecaster", "HMRegressor", "HMTagger", "HMTransducer")
     models |= {name: getattr(hmrnn, name) for name in names_of}
-    names = {"np": np, "torch": torch, "hmrnn": hmrnn, "ModelConfig": ModelConfig, **models}
+    names = {
+        "np": np,
+        "torch": torch,
+        "hmrnn": hmrnn,
+        "ModelConfig": ModelConfig,
+        "StrokeModelConfig": StrokeModelConfig,
+        **models,
+    }
     (example,) = doctest.DocTestFinder(recurse=False).find(documented, globs=names)
     assert example.examples
     result = doctest.DocTestRunner().run(example)

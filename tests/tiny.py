@@ -20,10 +20,11 @@ import pytest
 import torch
 
 from hmrnn import checkpoint
-from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
+from hmrnn.config import Config, TrainConfig
 from hmrnn.config.json import from_json
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.model import TextModel
+from hmrnn.kinds.text.settings import TextData, TextModelConfig
 from hmrnn.pretrained.load import load
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.loop import train
@@ -36,6 +37,8 @@ Kind = TypeVar("Kind", bound=Term)
 
 ROOT = Path(__file__).parents[1]
 
+DEFAULT = Config(TextData(), TextModelConfig())
+"""A run on text with the defaults of the package."""
 VOCABULARY = Vocabulary("characters", tuple(" abcdefgh"))
 
 
@@ -52,11 +55,11 @@ def corpus(train: int = 132, valid: int = 63, seed: int = 0) -> Corpus:
 
 def config(**changes: Any) -> Config:
     """A tiny config; ``changes`` are fields of any of its sections but the data."""
-    model = ModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5, layer_norm=False)
+    model = TextModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5, layer_norm=False)
     train = TrainConfig(
         epochs=2, batch_size=4, length=3, learning_rate=0.02, log_every=4, checkpoint_every=1e9, device="cpu"
     )
-    return changed(Config(DataConfig(), model, train), **changes)
+    return changed(Config(TextData(), model, train), **changes)
 
 
 def changed(config: Config, **changes: Any) -> Config:

@@ -11,9 +11,10 @@ import torch
 import tiny
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
+from hmrnn.config import Config, TrainConfig
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.network import HandwritingModel
+from hmrnn.kinds.strokes.settings import StrokeData, StrokeModelConfig
 from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes
 
 
@@ -35,9 +36,9 @@ def corpus(train: int = 18, valid: int = 5, seed: int = 0) -> StrokeCorpus:
 
 def config(**changes: Any) -> Config:
     """A tiny config; ``changes`` are fields of any of its sections but the data."""
-    model = ModelConfig(hidden_size=(6, 5, 4), output_size=5, layer_norm=False, mixtures=2)
+    model = StrokeModelConfig(hidden_size=(6, 5, 4), output_size=5, layer_norm=False, mixtures=2)
     train = TrainConfig(epochs=2, batch_size=4, learning_rate=0.02, log_every=2, checkpoint_every=1e9, device="cpu")
-    return tiny.changed(Config(DataConfig(format="strokes"), model, train), **changes)
+    return tiny.changed(Config(StrokeData(format="strokes"), model, train), **changes)
 
 
 def model(seed: int = 0, **changes: Any) -> StrokeModel:

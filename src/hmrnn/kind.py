@@ -10,7 +10,7 @@ import functools
 import importlib
 import itertools
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hmrnn.checkpoint import Checkpoint
-    from hmrnn.config import Config, DataConfig
+    from hmrnn.config import Config, DataConfig, ModelConfig
     from hmrnn.pretrained.commands import Commands
     from hmrnn.reading.page import Page
     from hmrnn.training.task import Task
@@ -72,6 +72,12 @@ class Kind:
     name: str
     formats: tuple[str, ...]
     """The values of data.format that are of this kind."""
+    Settings: type[DataConfig]
+    """What a run on this kind is asked about its data: the section "data"."""
+    Model: type[ModelConfig]
+    """What it is asked about its model: the section "model"."""
+    lacks: Collection[str] = ()
+    """Other sections, settings and values of settings that have no effect on this kind: "train.length"."""
     error = "wrong"
     """What the error of a validation, if it has one, is a share of."""
     options: Mapping[str, type[Options]] = {}
@@ -96,6 +102,9 @@ class Kind:
 
     def measure(self, spec: InputSpec) -> Measure:
         raise NotImplementedError
+
+    def check(self, config: Config) -> None:
+        """Raise InputError if settings do not go together, beyond what their types say."""
 
     def at_hand(self, config: Config) -> Config:
         """``config`` with other data in place of built-in ones that this machine does not have."""
@@ -154,7 +163,15 @@ def presets() -> dict[str, Config]:
 
 def of(config: Config) -> Kind:
     """The kind of data that a run reads."""
-    return next(kind for kind in every() if config.data.format in kind.formats)
+    return reading(config.data.format)
+
+
+def reading(form: str) -> Kind:
+    """The kind of data of a format."""
+    for kind in every():
+        if form in kind.formats:
+            return kind
+    raise InputError("no kind of data has this format", setting="data.format", value=form)
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hmrnn.config import CONTEXT, OF_TEXT, DataConfig, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.kind import InputSpec, Kind, Measure
 from hmrnn.utils.options import OneSequence
@@ -76,6 +77,7 @@ class SequenceKind(Kind):
     Its sequences are of symbols unless ``spec`` and ``network`` are made for something else.
     """
 
+    Settings, Model, lacks = DataConfig, ModelConfig, (*OF_TEXT, *CONTEXT)
     options = dict.fromkeys(("score", "segment", "plot"), OneSequence)
 
     @property

@@ -21,8 +21,8 @@ import torch
 import hmrnn
 import tiny
 from hmrnn import checkpoint
-from hmrnn.config import DataConfig
 from hmrnn.kinds.text.corpus import load_corpus
+from hmrnn.kinds.text.settings import TextData
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
@@ -58,7 +58,7 @@ def test_train_shows_and_keeps_what_it_does(work: Path, capsys: pytest.CaptureFi
     assert len(lines) == 3 + len(metrics) + 3
     # the defaults of the preset, the flags, and the name of the file for a run without --out
     stored = RunDirectory(work / "runs" / "story").config()
-    assert stored.data == DataConfig(path=("story.txt",))
+    assert stored.data == TextData(path=("story.txt",))
     assert (stored.model, stored.train) == (tiny.config().model, tiny.config(epochs=1, batch_size=16, length=10).train)
 
 
@@ -231,7 +231,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
     epochs = step // 5 + 1
     assert tiny.hmrnn(*arguments, "--train.epochs", epochs) == 0
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=epochs))
-    tiny.run(tmp_path / "whole", config, text=load_corpus(DataConfig(path=("story.txt",))))
+    tiny.run(tmp_path / "whole", config, text=load_corpus(TextData(path=("story.txt",))))
     whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(out)
     assert whole["metrics"] == parts["metrics"]
     name = f"last-{5 * epochs:08d}/model.safetensors"

@@ -24,9 +24,10 @@ import tiny
 from hmrnn import InputError, checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.cli.arguments import arguments_of
-from hmrnn.config import Config, DataConfig
+from hmrnn.config import Config
 from hmrnn.config.json import from_json
 from hmrnn.kinds.text.network import LanguageModel
+from hmrnn.kinds.text.settings import TextData
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.utils import inputs
 
@@ -38,7 +39,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> hmrnn.TextModel:
     return tiny.saved_model(tmp_path / "model")
 
 
-def save(directory: Path, vocabulary: Vocabulary, data: DataConfig) -> hmrnn.TextModel:
+def save(directory: Path, vocabulary: Vocabulary, data: TextData) -> hmrnn.TextModel:
     """Write an untrained model with this vocabulary, and load it."""
     config = dataclasses.replace(tiny.config(), data=data)
     checkpoint.write(
@@ -80,7 +81,7 @@ def test_unknown_symbols_of_streams(model: hmrnn.TextModel, tmp_path: Path, caps
 
 
 def test_evaluate_says_how_many_symbols_are_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save(tmp_path / "open", Vocabulary("characters", tuple(" abc"), unknown=True), DataConfig(unseen="replace"))
+    save(tmp_path / "open", Vocabulary("characters", tuple(" abc"), unknown=True), TextData(unseen="replace"))
     (tmp_path / "a.txt").write_text("ab ☃" * 50)
     flags = ("evaluate", "-m", tmp_path / "open", "--file", tmp_path / "a.txt")
     assert tiny.hmrnn(*flags) == 0
@@ -105,7 +106,7 @@ def test_lines_of_standard_input_are_read_as_they_arrive(monkeypatch: pytest.Mon
 
 
 def test_plain_needs_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save(tmp_path / "bytes", Vocabulary("bytes", tuple(range(256))), DataConfig(bytes=True))
+    save(tmp_path / "bytes", Vocabulary("bytes", tuple(range(256))), TextData(bytes=True))
     (tmp_path / "a.txt").write_text("abc")
     assert tiny.hmrnn("evaluate", "-m", tmp_path / "bytes", "--file", tmp_path / "a.txt", "--plain") == 2
     assert "--plain: is for text, and this model reads bytes" in capsys.readouterr().err
@@ -113,7 +114,7 @@ def test_plain_needs_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_line_ends_from_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     r"""\r\n and \r are what \n is: on the command line, in files, on standard input and from Python."""
-    model = save(tmp_path / "lines", Vocabulary("characters", tuple("\n abcdefgh")), DataConfig())
+    model = save(tmp_path / "lines", Vocabulary("characters", tuple("\n abcdefgh")), TextData())
     text = tiny.text(120).replace(" a ", "\n")
     expected = model.segment(text)
     assert "\n" in text
@@ -158,7 +159,7 @@ def assert_same_but_for_line_ends(found: hmrnn.Segmentation, text: str, expected
 def test_bytes_are_read_as_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save(tmp_path / "bytes", Vocabulary("bytes", tuple(range(256))), DataConfig(bytes=True))
+    save(tmp_path / "bytes", Vocabulary("bytes", tuple(range(256))), TextData(bytes=True))
     path = tmp_path / "foreign.txt"
     path.write_bytes(b"ab\r\nc\rd\r\n")
     flags = ("segment", "-m", str(tmp_path / "bytes"))
@@ -175,7 +176,7 @@ def test_bytes_are_read_as_they_are(
 
 
 def test_the_segments_of_bytes_are_shown_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save(tmp_path / "bytes", Vocabulary("bytes", tuple(range(256))), DataConfig(bytes=True))
+    save(tmp_path / "bytes", Vocabulary("bytes", tuple(range(256))), TextData(bytes=True))
     text = "Ça été, 日本 \\x41 \udcff"  # ends in a byte that is not UTF-8
     found = hmrnn.load(tmp_path / "bytes").segment(text)
     found.boundaries[:] = 0
@@ -217,8 +218,8 @@ def test_bytes_need_not_be_utf8(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From a file, standard input or the command line; a model of characters says that they are not."""
-    save(tmp_path / "bytes", Vocabulary("bytes", tuple(range(256))), DataConfig(bytes=True))
-    save(tmp_path / "characters", Vocabulary("characters", tuple("ab")), DataConfig())
+    save(tmp_path / "bytes", Vocabulary("bytes", tuple(range(256))), TextData(bytes=True))
+    save(tmp_path / "characters", Vocabulary("characters", tuple("ab")), TextData())
     path = tmp_path / "odd.bin"
     path.write_bytes(b"a\xffb")
     text = os.fsdecode(b"a\xffb")

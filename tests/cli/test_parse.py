@@ -147,7 +147,7 @@ def test_help_of_train_has_the_defaults_of_the_preset(
 def test_every_command_names_its_own_flag(capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         ("train text", "hmrnn: --data.path"),
-        ("train demo --data.lines 1", "hmrnn: --data.lines 1"),
+        ("train handwritten --data.lines 1", "hmrnn: --data.lines 1"),
         ("train ptb --model.rnn gru --detectors.rates 0.5 0.1", "hmrnn: --detectors.rates"),
         ("data ptb", "hmrnn: --path"),
     ):

@@ -13,9 +13,9 @@ import pytest
 import tiny
 from hmrnn import kind
 from hmrnn.cli import display, progress, terminal
-from hmrnn.config import DataConfig
 from hmrnn.kinds.text.commands import TextCommands
 from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.settings import TextData
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
@@ -89,7 +89,7 @@ def test_many_layers_are_summed_up(sizes: tuple[int, ...], tmp_path: Path, capsy
 
 def test_the_command_to_try_suits_the_run() -> None:
     config = tiny.config()
-    lines = dataclasses.replace(config, data=DataConfig(format="lines"))
+    lines = dataclasses.replace(config, data=TextData(format="lines"))
     told = dataclasses.replace(lines, model=dataclasses.replace(config.model, classes=("New Zealand", "Norway")))
     numbers = dataclasses.replace(lines, model=dataclasses.replace(config.model, condition_numbers=2))
     text = "on über die Straße läuft die Katze und schläft"  # its first word is cut off

@@ -19,10 +19,10 @@ import tiny_strokes
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.cli import progress
-from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.text import commands
 from hmrnn.kinds.text.network import LanguageModel
+from hmrnn.kinds.text.settings import TextData
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.utils import inputs
 
@@ -90,8 +90,8 @@ def test_lines_are_counted_in_symbols_of_the_model(tmp_path: Path, capsys: pytes
     """Of bytes a single letter may be several, and without its spaces a line may be empty."""
     config = tiny.config()
     for name, vocabulary, data in (
-        ("bytes", Vocabulary("bytes", tuple(range(256))), DataConfig(bytes=True)),
-        ("bare", tiny.VOCABULARY, DataConfig(remove_spaces=True)),
+        ("bytes", Vocabulary("bytes", tuple(range(256))), TextData(bytes=True)),
+        ("bare", tiny.VOCABULARY, TextData(remove_spaces=True)),
     ):
         network = LanguageModel(len(vocabulary), config.model)
         saved = Checkpoint(dataclasses.replace(config, data=data), vocabulary, network.state_dict())

@@ -17,10 +17,10 @@ import tiny_strokes
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.cli.terminal import escaped
-from hmrnn.config import DataConfig
 from hmrnn.kinds.strokes.files import save_strokes
 from hmrnn.kinds.strokes.strokes import Strokes
 from hmrnn.kinds.text.network import LanguageModel
+from hmrnn.kinds.text.settings import TextData
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.utils import inputs
 
@@ -30,7 +30,7 @@ SHOWN = "\\u001b]0;owned\\u0007\\u009b31m\\u202ea\\u000ab"
 
 def save_model(directory: Path, symbols: str) -> None:
     """Write an untrained model with these symbols."""
-    config = dataclasses.replace(tiny.config(), data=DataConfig())
+    config = dataclasses.replace(tiny.config(), data=TextData())
     vocabulary = Vocabulary("characters", tuple(sorted(symbols)))
     weights = LanguageModel(len(vocabulary), config.model).state_dict()
     checkpoint.write(directory, Checkpoint(config, vocabulary, weights))

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from hmrnn.config import DataConfig
+from hmrnn.kinds.strokes.settings import StrokeData
 from hmrnn.kinds.strokes.strokes import Strokes
 
 Pen = Sequence[Sequence[tuple[int, int]]]
 
 
-def config(*paths: object, **fields: Any) -> DataConfig:
+def config(*paths: object, **fields: Any) -> StrokeData:
     """What to load: of IAM-OnDB, unless ``format`` says otherwise."""
-    return DataConfig(**{"format": "iamondb", "path": tuple(map(str, paths))} | fields)
+    return StrokeData(**{"format": "iamondb", "path": tuple(map(str, paths))} | fields)
 
 
 def line(points: int, seed: int = 0) -> list[list[tuple[int, int]]]:

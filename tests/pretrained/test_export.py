@@ -18,8 +18,8 @@ import tiny_strokes
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.cli import arguments as flags
-from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
+from hmrnn.kinds.text.settings import TextData
 from hmrnn.pretrained import bundled
 from hmrnn.pretrained.export import export
 
@@ -84,11 +84,11 @@ def test_a_card_is_carried_along(run: Path, tmp_path: Path, capsys: pytest.Captu
 
 def test_where_the_data_were_stays_private(tmp_path: Path) -> None:
     saved = tiny.trainer(tiny.config()).snapshot(training=True)
-    data = DataConfig(path=("/home/someone/novel.txt", "more.txt"), cache="/home/someone/cache")
+    data = TextData("lines", ("/home/someone/novel.txt", "more.txt"), condition="/home/someone/rows.csv:x")
     config = dataclasses.replace(saved.config, data=data)
     checkpoint.write(tmp_path / "best-00000001", saved._replace(config=config))
     out = export(tmp_path, tmp_path / "out")
-    assert checkpoint.read(out).config.data == DataConfig(path=("novel.txt", "more.txt"))
+    assert checkpoint.read(out).config.data == TextData("lines", ("novel.txt", "more.txt"), condition="rows.csv:x")
     assert not [path for path in out.iterdir() if b"someone" in path.read_bytes()]
     assert "`novel.txt`, `more.txt`" in (out / "README.md").read_text()
 

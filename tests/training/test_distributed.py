@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 import tiny
 from hmrnn import checkpoint
 from hmrnn.cli import train as commands
-from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.kinds.text.kind import Text
+from hmrnn.kinds.text.settings import TextData
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
@@ -51,7 +51,7 @@ def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "story.txt").write_text(tiny.text(900))
     configs = {name: tiny.config(**CHANGES, **changes) for name, changes in DETECTORS.items()}
-    text = load_corpus(DataConfig(path=("story.txt",)))
+    text = load_corpus(TextData(path=("story.txt",)))
     for name, config in configs.items():  # first, so that the processes need not import anything again
         tiny.run(tmp_path / "one" / name, config, text=text)
     assert two_processes.fork(*(tiny.flags(config) for config in configs.values())) == ["", ""]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from torch import Tensor
 import hmrnn
 import tiny
 import tiny_strokes
-from hmrnn.config import Config, DetectorConfig
+from hmrnn.config import DetectorConfig
 from hmrnn.ops import State
 from hmrnn.training.task import Loss
 from hmrnn.training.terms import make_terms
@@ -34,7 +35,7 @@ def made_up_loss(T: int = 6, B: int = 4, **changes: Any) -> Loss:
 
 
 def started(units: int = 3) -> Reinforce:
-    term = Reinforce(Config(detectors=SETTINGS))
+    term = Reinforce(dataclasses.replace(tiny.DEFAULT, detectors=SETTINGS))
     rnn = SimpleNamespace(hidden_sizes=(units,))
     term.start(SimpleNamespace(model=SimpleNamespace(rnn=rnn), device="cpu", mean=lambda part: part))  # type: ignore[arg-type]
     return term

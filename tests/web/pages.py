@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import re
 import socket
@@ -19,10 +18,12 @@ import torch
 import uvicorn
 
 from hmrnn import checkpoint
-from hmrnn.config import Config, DataConfig, DetectorConfig, Format, ModelConfig, TrainConfig
+from hmrnn.config import Config, DetectorConfig, TrainConfig
 from hmrnn.kinds.strokes.network import HandwritingModel
+from hmrnn.kinds.strokes.settings import StrokeData, StrokeModelConfig
 from hmrnn.kinds.strokes.strokes import Scale
 from hmrnn.kinds.text.network import LanguageModel
+from hmrnn.kinds.text.settings import TextData, TextModelConfig
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
@@ -31,7 +32,7 @@ from hmrnn.web.shelf import Shelf
 
 WAIT = 60.0
 """Seconds for what happens at once unless the machine is busy."""
-SIZES = ModelConfig(embedding_size=4, hidden_size=(8,), output_size=8, mixtures=2)
+SIZES: dict[str, Any] = {"hidden_size": (8,), "output_size": 8}
 CHARACTERS = Vocabulary("characters", tuple(sorted("\n <>&/=abcdefghijklmnopqrstuvwxyz")))
 BYTES = Vocabulary("bytes", tuple(range(256)))
 
@@ -40,19 +41,23 @@ def save(
     directory: Path,
     reads: Vocabulary | Scale,
     seed: int,
-    form: Format = "text",
+    form: Any = "text",
     detectors: DetectorConfig | None = None,
     **options: Any,
 ) -> None:
     """A checkpoint of an untrained model with ``options`` of its network, for data in the format ``form``."""
     torch.manual_seed(seed)
-    model = dataclasses.replace(SIZES, **options)
+    data: TextData | StrokeData
     network: LanguageModel | HandwritingModel
-    network = HandwritingModel(model) if isinstance(reads, Scale) else LanguageModel(len(reads), model)
+    if isinstance(reads, Scale):
+        data, network = StrokeData(format=form), HandwritingModel(StrokeModelConfig(**SIZES, mixtures=2, **options))
+    else:
+        model = TextModelConfig(**SIZES, embedding_size=4, **options)
+        data, network = TextData(format=form), LanguageModel(len(reads), model)
     with torch.no_grad():
         for l in range(2):  # detectors that fire now and then
             network.rnn.b[l][-1] = -0.2
-    config = Config(DataConfig(format=form), model, TrainConfig(), detectors=detectors or DetectorConfig())
+    config = Config(data, network.config, TrainConfig(), detectors=detectors or DetectorConfig())
     checkpoint.write(directory, checkpoint.Checkpoint(config, reads, network.state_dict()))
 
 

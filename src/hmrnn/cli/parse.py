@@ -19,6 +19,7 @@ import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
+from hmrnn.config.checks import lacking
 from hmrnn.errors import InputError
 from hmrnn.utils.options import flag
 
@@ -28,21 +29,24 @@ LARGEST = 2**63 - 1
 WIDTH = 100
 
 
-def parse(kind: type, words: Sequence[str], program: str) -> dict[str, Any]:
+def parse(
+    kind: type, words: Sequence[str], program: str, default: Any = None, lacks: Collection[str] = ()
+) -> dict[str, Any]:
     """The settings that ``words`` give, by their full names; ``--help`` prints the help and exits.
 
-    InputError in one line if a word is wrong.
+    There are no flags for settings, or sections, in ``lacks``. InputError in one line if a word is wrong.
     """
-    parser = parser_of(kind, program, explain=any(word.startswith(("-h", "--help")) for word in words))
+    explain = any(word.startswith(("-h", "--help")) for word in words)
+    parser = parser_of(kind, program, default, explain=explain, lacks=lacks)
     found, unknown = parser.parse_known_args(words)
     if unknown:
         _refuse(unknown, kind, parser)
     return {name: tuple(value) if isinstance(value, list) else value for name, value in vars(found).items()}
 
 
-def print_help(kind: type, program: str, default: Any, only: Collection[str] | None = None) -> None:
-    """Print the help of ``kind``, with the values of ``default`` as the defaults; of sections the settings ``only``."""
-    parser_of(kind, program, default, only=only).print_help()
+def print_help(kind: type, program: str, default: Any, **which: Collection[str]) -> None:
+    """Print the help of ``kind``, with the values of ``default`` as the defaults; ``which`` as of :func:`parser_of`."""
+    parser_of(kind, program, default, **which).print_help()  # type: ignore[arg-type]
 
 
 def build(base: T, given: Mapping[str, Any]) -> T:
@@ -89,21 +93,32 @@ def settings_of(kind: type, default: Any = None, section: str = "") -> Iterator[
     kinds = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         value = getattr(default, field.name, field.default)
-        if dataclasses.is_dataclass(kinds[field.name]):
-            yield from settings_of(kinds[field.name], value, f"{field.name}.")
+        part = type(value) if dataclasses.is_dataclass(value) else kinds[field.name]
+        if dataclasses.is_dataclass(part):
+            yield from settings_of(part, value, f"{field.name}.")
         else:
             yield Setting(section + field.name, kinds[field.name], field, value, kind)
 
 
 def parser_of(
-    kind: type, program: str, default: Any = None, *, explain: bool = True, only: Collection[str] | None = None
+    kind: type,
+    program: str,
+    default: Any = None,
+    *,
+    explain: bool = True,
+    only: Collection[str] | None = None,
+    lacks: Collection[str] = (),
 ) -> _Parser:
     """The parser of a command whose arguments are the fields of ``kind``; its help shows the values of ``default``.
 
     Without ``explain`` the help lacks the docstrings, which take longer to read than all else takes to parse. If
-    ``only`` is given, the settings of nested dataclasses that it does not name are left out.
+    ``only`` is given, the settings of nested dataclasses that it does not name are left out; those in ``lacks`` always.
     """
-    settings = [one for one in settings_of(kind, default) if only is None or "." not in one.name or one.name in only]
+    settings = [
+        one
+        for one in settings_of(kind, default)
+        if not lacking(one.name, lacks) and (only is None or "." not in one.name or one.name in only)
+    ]
     places = "".join(f" {s.field.metadata['metavar']}" for s in settings if s.field.metadata.get("positional"))
     parser = _Parser(
         prog=program, usage=f"{program}{places} [OPTIONS]", allow_abbrev=False,
@@ -113,9 +128,8 @@ def parser_of(
     )  # fmt: skip
     parser._negative_number_matcher = re.compile(r"-\.?\d")  # so that -1e-3 is a value, not an option
     groups: dict[str, Any] = {"": parser}
-    for name, part in typing.get_type_hints(kind).items():
-        if dataclasses.is_dataclass(part) and any(one.name.startswith(f"{name}.") for one in settings):
-            groups[name] = parser.add_argument_group(name, None if only else textwrap.fill(_paragraph(part), WIDTH))
+    for name, part in {one.name.partition(".")[0]: one.owner for one in settings if "." in one.name}.items():
+        groups[name] = parser.add_argument_group(name, None if only else textwrap.fill(_paragraph(part), WIDTH))
     for setting in settings:
         alias = getattr(kind, "ALIASES", {}).get(setting.name)
         _add(groups[setting.name.rpartition(".")[0]], setting, alias, setting.doc if explain else "")

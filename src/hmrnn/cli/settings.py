@@ -29,7 +29,7 @@ def train_arguments(words: list[str]) -> TrainArguments:
     if target is None and not wants_help:
         raise InputError("hmrnn train needs a file or a preset first, as in hmrnn train book.txt (see its --help)")
     if target is None:
-        print_help(TrainArguments, "hmrnn train", kind.presets()["text"], OFTEN)
+        print_help(TrainArguments, "hmrnn train", kind.presets()["text"], only=OFTEN)
         print("\npresets:")
         for one in kind.every():
             for preset in one.presets:
@@ -41,9 +41,9 @@ def train_arguments(words: list[str]) -> TrainArguments:
         print(f"Every setting, with the defaults of {target}. hmrnn train --help is shorter.")
         if note := kind.of(config).notes.get(target):
             print(f"{target}: {note}")
-        print_help(TrainArguments, "hmrnn train", config)
+        print_help(TrainArguments, "hmrnn train", config, lacks=kind.of(config).lacks)
         raise SystemExit(0)
-    given = parse(TrainArguments, words, "hmrnn train")
+    given = parse(TrainArguments, words, "hmrnn train", config, kind.of(config).lacks)
     config = _with_paths(config, given)
     if "train.start_from" in given and not given.get("resume"):
         config = _from_model(config, given)
@@ -53,10 +53,13 @@ def train_arguments(words: list[str]) -> TrainArguments:
         from hmrnn.training.rundir import RunDirectory
 
         stored = RunDirectory(Path(out)).config()
-        if stored.data.format != config.data.format:
-            raise InputError(f"the run in {out} reads {stored.data.format}, not {target}; choose another --out")
-        if config.data.remove_spaces and not stored.data.remove_spaces:
-            raise InputError(f"the run in {out} reads a text with its spaces, not as {target}; choose another --out")
+        for name, value in vars(config.data).items():
+            if (name == "format" or value is True) and getattr(stored.data, name, None) != value:
+                raise InputError(
+                    f"the run in {out} does not read data as {target}; choose another --out",
+                    setting=f"data.{name}",
+                    value=value,
+                )
         if config.data.path:  # the file may have moved
             stored = dataclasses.replace(stored, data=dataclasses.replace(stored.data, path=config.data.path))
         arguments = build(_arguments(stored), given)

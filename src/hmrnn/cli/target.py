@@ -6,10 +6,9 @@ import dataclasses
 import os
 import shlex
 from pathlib import Path
-from typing import get_args
 
 from hmrnn import kind
-from hmrnn.config import Config, Format
+from hmrnn.config import Config
 from hmrnn.errors import InputError, check_not_root, did_you_mean, no_file
 
 
@@ -22,7 +21,7 @@ def preset_for(target: str) -> tuple[str, Config]:
         if os.path.islink(target):
             raise no_file(target)
         hint = did_you_mean(target, presets, files=True)
-        if target in get_args(Format):
+        if any(target in one.formats for one in kind.every()):
             hint = f"; it is a format, for --data.format {target} of hmrnn train"
         raise InputError(
             f"{target!r} is neither a preset ({', '.join(presets)}) nor a file or directory that exists{hint}"

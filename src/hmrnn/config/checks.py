@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -76,3 +76,15 @@ def check_needs(config: Any) -> None:
                 if not given or (needed.values and given not in needed.values):
                     wanted = f"{needed.setting} {' or '.join(needed.values)}".rstrip()
                     raise InputError(f"is for {wanted}; that is {given or 'not set'}, so leave it out", setting=name)
+
+
+def lacking(name: str, lacks: Collection[str]) -> bool:
+    """Whether a setting, or its section, is one of those that a kind of data lacks."""
+    return name in lacks or name.partition(".")[0] in lacks
+
+
+def check_lacking(config: Any, lacks: Collection[str], what: str) -> None:
+    """Raise InputError about a setting, or a value of one, that has no effect on this kind of data."""
+    for name, _, default, value in _settings(config):
+        if (lacking(name, lacks) and value != default) or f"{name} {value}" in lacks:
+            raise InputError(f"has no effect on data of the kind {what}; leave it out", setting=name, value=value)

@@ -6,7 +6,6 @@ import dataclasses
 from typing import Annotated, Literal
 
 from hmrnn.config.checks import HM_LSTM, Natural, Needs, NotNegative, Number, Positive, Proportion, Share
-from hmrnn.errors import InputError
 
 RATES = (HM_LSTM, Needs("detectors.rates"))
 PullTo = Literal["rise", "uncertainty", "entropy", "segments"]
@@ -63,10 +62,3 @@ class DetectorConfig:
     steps and its variance highest."""
     entropy: NotNegative = 0.0
     """reinforce: weight of a bonus for the entropy of the draws, in nats per step."""
-
-    def check(self) -> None:
-        """Raise InputError if a value cannot work."""
-        if self.start_at_rates and self.bias:
-            raise InputError(
-                "sets the biases that detectors.bias gives; leave one of them out", setting="detectors.start_at_rates"
-            )

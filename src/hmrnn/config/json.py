@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 
+from hmrnn import kind as kinds
+from hmrnn.config.run import Config
 from hmrnn.errors import InputError
 
 T = TypeVar("T")
@@ -36,12 +38,28 @@ def from_json(data: bytes, kind: type[T], source: str) -> T:
     """The ``kind`` that ``data`` holds; InputError names ``source`` and the field that does not fit."""
     try:
         plain = _decoded(data)
-        found: T = msgspec.convert(plain, kind)
+        found: Any = _config(plain) if kind is Config else msgspec.convert(plain, kind)
     except (ValueError, RecursionError) as error:  # those of msgspec, json and Unicode are ValueErrors
         raise InputError(f"{source} is damaged, or of another version of hmrnn: {error}") from error
     if unknown := next(_unknown(plain, found), None):
         raise InputError(f"{source} is damaged, or of a newer version of hmrnn: there is no setting {unknown}")
-    return found
+    return cast(T, found)
+
+
+class _Data(msgspec.Struct):
+    format: str
+
+
+class _Run(msgspec.Struct):
+    data: _Data
+
+
+def _config(plain: Any) -> Config:
+    """The config in ``plain``, whose kind of data says what its sections hold."""
+    reads = kinds.reading(msgspec.convert(plain, _Run).data.format)
+    types = {**get_type_hints(Config), "data": reads.Settings, "model": reads.Model}
+    found = {name: msgspec.convert(plain[name], types[name]) for name in types if name in plain}
+    return Config(**{"model": reads.Model(), **found})
 
 
 def _unknown(plain: Any, found: Any, prefix: str = "") -> Iterator[str]:

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from hmrnn.config.checks import LARGEST, MOVING, Count, Natural, Needs, NotNegative, Positive, Text
-from hmrnn.errors import InputError
 
 Network = Literal[
     "hm-lstm", "lstm", "ln-lstm", "gru", "cw-rnn", "leaky", "hrnn",
@@ -21,12 +20,12 @@ TOP_DOWN = Needs("model.top_down", ("boundary", "pending", "always"))
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """The model: embedding, recurrent network, gated output module, softmax or mixture."""
+    """The model: embedding, recurrent network, gated output module; a kind of data adds settings of its own."""
 
     rnn: Network = "hm-lstm"
     """The recurrent network: hm-lstm, or a baseline. hrnn is an HM-LSTM that is given the ends of words and lines."""
     embedding_size: Count = 128
-    """Text: size of a symbol's embedding."""
+    """Size of a symbol's embedding."""
     hidden_size: tuple[Count, ...] = (512,)
     """Size of all layers, or one size per layer, the lowest first."""
     num_layers: Annotated[int, Meta(ge=1, le=10_000)] = 3
@@ -60,20 +59,6 @@ class ModelConfig:
     """echo-state on text: penalty of the ridge regression that fits the output in one pass. The output is then a linear
     map of h of all layers to the probabilities, each at least a thousandth. 0: the output module, trained by
     gradient."""
-    mixtures: Count = 20
-    """Strokes: number of Gaussians in the prediction of the next point."""
-    bidirectional: bool = False
-    """labels, tags, pairs, numbers: read in both directions, with a network for each."""
-    read_out: Literal["attention", "mean", "max", "last", "tree"] = "attention"
-    """labels, numbers: how the outputs of all steps become one. tree: by a tree-LSTM over the hierarchy of segments."""
-    attend: Literal["steps", "segments"] = "steps"
-    """labels, numbers, pairs: what attention chooses from: all steps, or the steps at which segments end."""
-    level: Count = 1
-    """labels, numbers, pairs: the level of the segments that attention chooses from."""
-    crf: bool = False
-    """tags: a linear-chain CRF over the tags of a sequence, instead of a softmax per tag."""
-    halt: bool = False
-    """Strokes: predict with every point whether it is the last, so that generated lines end by themselves."""
     condition: Literal["input", "state", "both"] = "input"
     """With data.condition, where the condition goes: beside the input at every step, to the initial state, or both."""
     condition_size: Count = 16
@@ -83,7 +68,7 @@ class ModelConfig:
     condition_numbers: Natural = 0
     """Numbers in a row of data.condition, 0 if rows are classes; counted in the data if not given."""
     time: Literal["none", "elapsed", "left"] = "none"
-    """lines, strokes: the time as a further input: the steps so far, or those that are left, which must be known
+    """The time as a further input: the steps so far, or those that are left, which must be known
     beforehand."""
 
     @property
@@ -92,17 +77,15 @@ class ModelConfig:
         return self.num_layers - 1 if self.rnn in ("hm-lstm", "hrnn") else 0
 
     @property
+    def directions(self) -> int:
+        """In how many directions sequences are read, by a network for each."""
+        return 1
+
+    @property
     def conditioned(self) -> bool:
         """Whether the model is given a condition with each sequence."""
         return bool(self.classes) or self.condition_numbers > 0
 
-    def check(self) -> None:
-        """Raise InputError if a value cannot work."""
-        if self.classes and self.condition_numbers:
-            raise InputError("excludes model.condition_numbers; leave one of them out", setting="model.classes")
-        if len(self.hidden_size) not in (1, self.num_layers):
-            raise InputError(
-                f"must hold 1 or {self.num_layers} sizes (model.num_layers)",
-                setting="model.hidden_size",
-                value=self.hidden_size,
-            )
+
+CONTEXT = ("model.condition", "model.condition_size", "model.classes", "model.condition_numbers", "model.time")
+"""What a model is told beside the sequence."""

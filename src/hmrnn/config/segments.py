@@ -10,7 +10,7 @@ from hmrnn.config.checks import Natural, Needs, NotNegative, Share
 
 @dataclasses.dataclass(frozen=True)
 class SegmentConfig:
-    """The segmental head: the text as words, summed over all ways to cut it. Text only."""
+    """The segmental head: the text as words, summed over all ways to cut it."""
 
     size: Natural = 0
     """Units of the decoder that spells a word. 0: no segmental head."""

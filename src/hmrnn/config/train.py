@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from hmrnn.config.checks import Count, Natural, Needs, NotNegative, Positive, Proportion, Seed, Share, Text
-from hmrnn.errors import InputError
 
 MOST_THREADS = 1024
 
@@ -75,13 +74,3 @@ class TrainConfig:
     """Initial gain of layer norm on the contributions of U and V. Default: 0.3 for hm-lstm and hrnn, 1 for ln-lstm."""
     skip_nonfinite: bool = False
     """Skip and count updates whose loss or gradient is not finite; otherwise they end the run."""
-
-    def check(self) -> None:
-        """Raise InputError if a value cannot work."""
-        if self.validation_symbols == 1:
-            raise InputError("must be 0, for all, or at least 2; got 1", setting="train.validation_symbols")
-        if self.batch_size % self.accumulate:
-            raise InputError(
-                f"{self.batch_size} must be a multiple of train.accumulate {self.accumulate}",
-                setting="train.batch_size",
-            )

@@ -62,7 +62,7 @@ def _variant(config: ModelConfig, detectors: DetectorConfig) -> dict[str, Any]:
 def make_encoder(
     input_size: int, config: ModelConfig, engine: str = "auto", detectors: DetectorConfig | None = None
 ) -> Any:
-    """As :func:`make_rnn`; with ``config.bidirectional`` a network for each direction."""
-    if config.bidirectional:
+    """As :func:`make_rnn`; with two ``config.directions`` a network for each direction."""
+    if config.directions > 1:
         return Bidirectional(*(make_rnn(input_size, config, engine, detectors) for _ in range(2)))
     return make_rnn(input_size, config, engine, detectors)

@@ -66,7 +66,7 @@ def check_kept(config: Config, given: dict[str, Any]) -> None:
 
 def _continued(start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
     """``data`` as the model ``start`` reads it; InputError if it cannot."""
-    reads, wanted = kind.of(start.config), next(one for one in kind.every() if data.format in one.formats)
+    reads, wanted = kind.of(start.config), kind.reading(data.format)
     if reads is not wanted:
         raise InputError(
             f"{name} is a model of {reads.name}, and the data are {wanted.name}; start from a model of {wanted.name}"

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -51,10 +52,14 @@ def check_new(out: Path) -> Path:
 
 def _without_places(config: Config) -> Config:
     """``config`` with names instead of the paths of data files and of the model it started from; without the cache."""
-    names = tuple(Path(path).name for path in config.data.path)
+    data: dict[str, Any] = {"path": tuple(Path(path).name for path in config.data.path)}
+    if condition := getattr(config.data, "condition", None):
+        data["condition"] = Path(condition).name
+    if hasattr(config.data, "cache"):
+        data["cache"] = None
     start = config.train.start_from and Path(config.train.start_from).name
     return dataclasses.replace(
-        config, data=dataclasses.replace(config.data, path=names, cache=None),
+        config, data=dataclasses.replace(config.data, **data),
         train=dataclasses.replace(config.train, start_from=start),
     )  # fmt: skip
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers.labels import Labels
 from hmrnn.kinds.labels.files import parse, parse_series
 from hmrnn.kinds.labels.load import load_labelled
+from hmrnn.kinds.labels.settings import LabelData
 
 REST = "\t_" * 6
 CONLLU = (
@@ -163,37 +163,37 @@ def test_errors_name_the_sequence_of_the_file(kind: Any, lines: list[Any], named
     path = tmp_path / "a\\1.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(InputError, match=re.escape(named)):
-        load_labelled(DataConfig(format=kind, path=(str(path),)))
+        load_labelled(LabelData(format=kind, path=(str(path),)))
 
 
 def test_corpus_of_files(tmp_path: Path) -> None:
     one, other = tmp_path / "one.tsv.gz", tmp_path / "other.jsonl"
     one.write_bytes(gzip.compress("".join(f"{'ab' * k}\tx\n" for k in range(1, 11)).encode()))
     other.write_text("".join(f'{{"text": "{"cd" * k}", "label": "y"}}\n' for k in range(1, 11)))
-    config = DataConfig(format="labels", path=(str(one), str(other)), valid_fraction=0.2)
+    config = LabelData(format="labels", path=(str(one), str(other)), valid_fraction=0.2)
     corpus = load_labelled(config)
     assert (len(corpus.train), len(corpus.valid)) == (16, 4)
     assert corpus.encoder.answer == Labels(("x", "y"))
     assert corpus.name == "one.tsv.gz, other.jsonl"
     with pytest.raises(InputError, match=r"^data\.path\b"):
-        load_labelled(DataConfig(format="tags"))
+        load_labelled(LabelData(format="tags"))
     (tmp_path / "none.txt").write_text("a\nb\n")
     (tmp_path / "named.csv").write_text("review,sentiment\n" + "good,x\nbad,y\n" * 10)
     (tmp_path / "bytes.tsv").write_bytes(b"\xff\tx\n")
     for name, named in ((".", ""), ("none.txt", "label"), ("named.csv", "'sentiment'"), ("bytes.tsv", "0xff")):
         with pytest.raises(InputError, match=named):
-            load_labelled(DataConfig(format="labels", path=(str(tmp_path / name),)))
+            load_labelled(LabelData(format="labels", path=(str(tmp_path / name),)))
     # a label that occurs once, first: below a header, of a series, and a number
     for first, row in (("text,label\nodd,rare", "a"), ("1,2,rare", "3,4"), ("odd,5", "a")):
         (tmp_path / "first.csv").write_text(f"{first}\n" + f"{row},x\n{row},y\n" * 10)
-        corpus = load_labelled(DataConfig(format="labels", path=(str(tmp_path / "first.csv"),)))
+        corpus = load_labelled(LabelData(format="labels", path=(str(tmp_path / "first.csv"),)))
         assert corpus.encoder.answer.size == 3
 
 
 def test_the_first_pair_is_shown_where_it_may_be_a_header(tmp_path: Path) -> None:
     for header, shown in (("english\tfrench\n", "; first pair 'english' -> 'french'"), ("source\ttarget\n", "")):
         (tmp_path / "a.tsv").write_text(header + "cat\tchat\ndog\tchien\n")
-        corpus = load_labelled(DataConfig(format="pairs", path=(str(tmp_path / "a.tsv"),), valid_fraction=0.5))
+        corpus = load_labelled(LabelData(format="pairs", path=(str(tmp_path / "a.tsv"),), valid_fraction=0.5))
         assert corpus.describe().endswith(f"symbols to write{shown}")
 
 

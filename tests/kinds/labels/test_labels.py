@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers.labels import Labels
 from hmrnn.kinds.labels.answers.numbers import Numbers
@@ -21,6 +20,7 @@ from hmrnn.kinds.labels.corpus import make_corpus
 from hmrnn.kinds.labels.encoder import LabelEncoder
 from hmrnn.kinds.labels.load import load_labelled
 from hmrnn.kinds.labels.sequences import names_in, sequences
+from hmrnn.kinds.labels.settings import LabelData
 from labelled import Table
 
 
@@ -271,7 +271,7 @@ def test_channels_of_tables_are_taken_by_their_names(tmp_path: Path) -> None:
         numbers = [f"{k},9" if order == "Temp,x" else f"9,{k}" for k in range(4)]
         (tmp_path / f"{name}.csv").write_text(cells.format(order, *numbers))
     corpus = load_labelled(
-        DataConfig("labels", (str(tmp_path / "one.csv"), str(tmp_path / "other.csv")), valid_fraction=0)
+        LabelData("labels", (str(tmp_path / "one.csv"), str(tmp_path / "other.csv")), valid_fraction=0)
     )
     assert corpus.encoder.channels == ("Temp", "x")
     assert corpus.encoder.mean == (1.5, 9.0)

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import hmrnn
-from hmrnn.config import Config, DetectorConfig, ModelConfig
+from hmrnn.config import Config, DetectorConfig
 from hmrnn.kinds.labels.networks import PlacedModel, PooledModel, TransducerModel
+from hmrnn.kinds.labels.settings import LabelData, PooledModelConfig
 from hmrnn.nn.baselines.recurrent import LSTM
 from hmrnn.nn.bidirectional import Bidirectional
 from hmrnn.nn.cost import multiply_adds
@@ -24,12 +25,12 @@ from hmrnn.training.terms import make_terms
 LENGTHS = torch.tensor([7, 4, 1])
 
 
-def config(**changes: Any) -> ModelConfig:
+def config(**changes: Any) -> PooledModelConfig:
     usual: dict[str, Any] = {
         "embedding_size": 4, "hidden_size": (5,), "num_layers": 3, "output_size": 6, "flush": False,
         "top_down": "pending", "layer_norm": False,
     }  # fmt: skip
-    return ModelConfig(**{**usual, **changes})
+    return PooledModelConfig(**{**usual, **changes})
 
 
 def decoder() -> tuple[AttentionDecoder, Memory]:
@@ -131,7 +132,7 @@ def test_both_directions_are_counted(rnn: Any) -> None:
 def test_detectors_of_both_directions_are_held_at_the_rates() -> None:
     torch.manual_seed(0)
     model = PooledModel(2, False, 3, config(bidirectional=True, num_layers=2))
-    prior = make_terms(Config(model=model.config, detectors=DetectorConfig(rates=(0.3,))))[0]
+    prior = make_terms(Config(LabelData(), model.config, detectors=DetectorConfig(rates=(0.3,))))[0]
     rates = prior.config.detectors.rates
     assert rates == (0.3, 0.3)
     assert detectors.count(model.rnn) == 2

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import hmrnn
-from hmrnn.config import ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers.numbers import NumberScores, r_squared
 from hmrnn.kinds.labels.decision import shown_numbers
 from hmrnn.kinds.labels.networks import LEAST, PlacedModel, PooledModel, SequenceModel
+from hmrnn.kinds.labels.settings import PooledModelConfig
 from labelled import NUMBERS, SENTENCES, SMALL, TEXTS, Table, series
 
 ONE: dict[str, Any] = {**SMALL, "epochs": 1}
@@ -101,7 +101,9 @@ def test_numbers_are_shown_to_a_thousandth_of_their_deviation() -> None:
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_nats_are_those_of_gaussians_of_each_sequence_alone(kind: type[SequenceModel], bidirectional: bool) -> None:
     torch.manual_seed(0)
-    config = ModelConfig(embedding_size=4, hidden_size=(5,), num_layers=2, output_size=6, bidirectional=bidirectional)
+    config = PooledModelConfig(
+        embedding_size=4, hidden_size=(5,), num_layers=2, output_size=6, bidirectional=bidirectional
+    )
     model = kind(3, False, 2, config, numbers=True).double().eval()
     model.deviation.copy_(torch.tensor([0.5, 2.0]))
     lengths, steps = torch.tensor([7, 4, 1]), kind is PlacedModel
@@ -121,7 +123,7 @@ def test_nats_are_those_of_gaussians_of_each_sequence_alone(kind: type[SequenceM
 
 
 def test_the_deviation_is_at_least_a_thousandth() -> None:
-    config = ModelConfig(embedding_size=4, hidden_size=(5,), num_layers=2, output_size=6)
+    config = PooledModelConfig(embedding_size=4, hidden_size=(5,), num_layers=2, output_size=6)
     model = PooledModel(3, False, 2, config, numbers=True)
     assert model.fit_deviation([0.0, 0.25]) == pytest.approx(math.log(2 * math.pi) + math.log(LEAST * 0.5) + 0.5)
     torch.testing.assert_close(model.deviation, torch.tensor([LEAST, 0.5]))

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from hmrnn import HandwritingModel, InputError
-from hmrnn.config import ModelConfig
 from hmrnn.kinds.strokes.mixture import Halting, StrokeMixture
+from hmrnn.kinds.strokes.settings import StrokeModelConfig
 
 T, B = 12, 4
-CONFIG = ModelConfig(hidden_size=(6, 5, 4), num_layers=3, output_size=8)
+CONFIG = StrokeModelConfig(hidden_size=(6, 5, 4), num_layers=3, output_size=8)
 
 
 def test_handwriting_log_likelihood_is_that_of_its_mixture() -> None:

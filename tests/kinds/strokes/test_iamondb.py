@@ -13,11 +13,11 @@ from lines import FORMS, collection, config, line, members, put, steps, tar, xml
 from hmrnn import InputError
 from hmrnn.cli import main as cli
 from hmrnn.cli.target import preset_for
-from hmrnn.config import DataConfig
 from hmrnn.kinds.strokes import iamondb
 from hmrnn.kinds.strokes.corpus import load_strokes, read_collection, write_archive
 from hmrnn.kinds.strokes.files import read_strokes
 from hmrnn.kinds.strokes.presets import PRESETS
+from hmrnn.kinds.strokes.settings import StrokeData
 from hmrnn.kinds.strokes.strokes import Strokes
 
 LINES = collection()
@@ -172,7 +172,7 @@ def test_folder_and_archive_are_read_as_strokes(tmp_path: Path, monkeypatch: pyt
         if path.is_file():
             check(read_strokes(path), LINES)
         preset = preset_for(str(path))[1]
-        assert preset == dataclasses.replace(PRESETS["strokes"], data=DataConfig("strokes", (str(path),)))
+        assert preset == dataclasses.replace(PRESETS["strokes"], data=StrokeData("strokes", (str(path),)))
         corpus = load_strokes(preset.data)
         assert {*corpus.train.names, *corpus.valid.names, *corpus.test.names} == set(LINES)
     for folder in (tmp_path / "iam", "/"):

@@ -19,9 +19,10 @@ import pytest
 from lines import config, npz
 
 from hmrnn import InputError
-from hmrnn.config import Config, DataConfig
+from hmrnn.config import Config
 from hmrnn.kinds.strokes.corpus import load_strokes, read_collection
 from hmrnn.kinds.strokes.files import read_strokes
+from hmrnn.kinds.strokes.settings import StrokeData, StrokeModelConfig
 from hmrnn.utils import archives
 
 
@@ -201,7 +202,7 @@ def test_other_files(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=path):
             load_strokes(config(tmp_path / path, format="strokes"))
     with pytest.raises(InputError) as error:
-        load_strokes(DataConfig(format="strokes"))
+        load_strokes(StrokeData(format="strokes"))
     assert error.value.setting == "data.path"
 
 
@@ -227,5 +228,5 @@ def test_every_line_has_a_part_or_none_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("field", "value"), [("min_points", 1), ("split_seed", -1), ("lines", 0)])
 def test_settings(field: str, value: int) -> None:
     with pytest.raises(InputError) as error:
-        Config(DataConfig(**{"format": "handwritten", field: value})).check()  # type: ignore[arg-type]
+        Config(StrokeData(**{"format": "handwritten", field: value}), StrokeModelConfig()).check()  # type: ignore[arg-type]
     assert error.value.setting == f"data.{field}"

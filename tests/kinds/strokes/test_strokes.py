@@ -15,9 +15,9 @@ import pytest
 from lines import line, npz, some, steps
 
 from hmrnn import InputError
-from hmrnn.config import DataConfig
 from hmrnn.kinds.strokes.corpus import _random_parts, load_strokes
 from hmrnn.kinds.strokes.files import read_strokes, save_archive, save_strokes
+from hmrnn.kinds.strokes.settings import StrokeData
 from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes, coordinates, polylines
 
 
@@ -144,7 +144,7 @@ def parts(corpus: StrokeCorpus) -> list[list[str]]:
 def test_corpus_of_own_files(tmp_path: Path) -> None:
     save_strokes(some(40), tmp_path / "a.npz")
     save_strokes(Strokes.of([steps(line(9))] * 20, [f"b{k}" for k in range(20)]), tmp_path / "b.json")
-    config = DataConfig(format="strokes", path=(str(tmp_path),), valid_fraction=0.1, test_fraction=0.2)
+    config = StrokeData(format="strokes", path=(str(tmp_path),), valid_fraction=0.1, test_fraction=0.2)
     told: list[tuple[int, int]] = []
     corpus = load_strokes(config, lambda done, of: told.append((done, of)))
     assert [len(part) for part in parts(corpus)] == [42, 6, 12]
@@ -163,17 +163,17 @@ def test_split_is_drawn_by_the_seed_alone(tmp_path: Path) -> None:
     forwards = Strokes.of([steps(line(4 + k % 5, k)) for k in range(60)], names)
     save_strokes(forwards, tmp_path / "a.npz")
     save_strokes(forwards.select(range(59, -1, -1)), tmp_path / "b.npz")
-    config = DataConfig(format="strokes", path=(str(tmp_path / "a.npz"),))
+    config = StrokeData(format="strokes", path=(str(tmp_path / "a.npz"),))
     first = parts(load_strokes(config))
-    assert parts(load_strokes(DataConfig(format="strokes", path=(str(tmp_path / "b.npz"),)))) == first
-    other = parts(load_strokes(DataConfig(format="strokes", path=config.path, split_seed=2)))
+    assert parts(load_strokes(StrokeData(format="strokes", path=(str(tmp_path / "b.npz"),)))) == first
+    other = parts(load_strokes(StrokeData(format="strokes", path=config.path, split_seed=2)))
     assert [len(p) for p in other] == [len(p) for p in first] == [54, 3, 3]
     assert other != first
 
 
 def test_split_of_the_paper() -> None:
     """11,628 lines give 10,465, 581 and 582."""
-    drawn = _random_parts(DataConfig(format="iamondb"), Strokes.of([[(0, 0, 1)]] * 11_628))
+    drawn = _random_parts(StrokeData(format="iamondb"), Strokes.of([[(0, 0, 1)]] * 11_628))
     assert [len(part) for part in drawn] == [10_465, 581, 582]
     assert sorted(np.concatenate(drawn).tolist()) == list(range(11_628))
 
@@ -183,10 +183,10 @@ def test_split_given_in_the_file(tmp_path: Path) -> None:
     strokes = some(4)
     points = np.concatenate([coordinates(line) for line in strokes])
     path = npz(tmp_path / "s.npz", offsets=strokes.offsets, points=points, pen_up=strokes.steps[:, 2], split=split)
-    assert parts(load_strokes(DataConfig(format="strokes", path=(path,)))) == [["1", "4"], ["2"], ["3"]]
+    assert parts(load_strokes(StrokeData(format="strokes", path=(path,)))) == [["1", "4"], ["2"], ["3"]]
     sequences = [{"strokes": line(4, k), "split": part} for k, part in enumerate(split)]
     (tmp_path / "s.json").write_text(json.dumps(sequences))
-    given = load_strokes(DataConfig(format="strokes", path=(str(tmp_path / "s.json"),)))
+    given = load_strokes(StrokeData(format="strokes", path=(str(tmp_path / "s.json"),)))
     assert parts(given) == [["1", "4"], ["2"], ["3"]]
 
 
@@ -194,21 +194,21 @@ def test_skipped_files_of_joined_archives_are_kept(tmp_path: Path) -> None:
     reasons = tuple(f"{name}-01.xml: it is empty" for name in "ab")
     for why in reasons:
         save_archive(dataclasses.replace(some(3), skipped=(why,)), tmp_path / f"{why[0]}.npz")
-    corpus = load_strokes(DataConfig(format="strokes", path=(str(tmp_path),)))
+    corpus = load_strokes(StrokeData(format="strokes", path=(str(tmp_path),)))
     assert corpus.train.skipped == reasons
     assert all(why in corpus.describe() for why in reasons)
 
 
 def test_short_lines_are_left_out_and_counted(tmp_path: Path) -> None:
     save_strokes(Strokes.of([steps(line(n, n)) for n in (*range(1, 60), 1)]), tmp_path / "s.npz")
-    config = DataConfig(format="strokes", path=(str(tmp_path / "s.npz"),))
+    config = StrokeData(format="strokes", path=(str(tmp_path / "s.npz"),))
     corpus = load_strokes(config)
     assert (corpus.short, sum(map(len, parts(corpus)))) == (2, 58)
-    longer = load_strokes(DataConfig(format="strokes", path=config.path, min_points=30))
+    longer = load_strokes(StrokeData(format="strokes", path=config.path, min_points=30))
     assert longer.short == 30
     assert min(part.lengths.min() for part in (longer.train, longer.valid, longer.test)) == 30
     with pytest.raises(InputError) as error:
-        load_strokes(DataConfig(format="strokes", path=config.path, min_points=300))
+        load_strokes(StrokeData(format="strokes", path=config.path, min_points=300))
     assert error.value.setting == "data.min_points"
 
 

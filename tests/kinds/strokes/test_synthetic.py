@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from hmrnn.cli import main as cli
-from hmrnn.config import DataConfig
 from hmrnn.kinds.strokes import synthetic
 from hmrnn.kinds.strokes.corpus import load_strokes
+from hmrnn.kinds.strokes.settings import StrokeData
 from hmrnn.kinds.strokes.strokes import coordinates, polylines
 
 LINES = synthetic.write_lines(120)
@@ -73,7 +73,7 @@ def test_every_character_that_is_written_has_strokes() -> None:
 
 def test_corpus(cache: Path) -> None:
     told: list[tuple[int, int]] = []
-    config = DataConfig(format="handwritten", lines=60)
+    config = StrokeData(format="handwritten", lines=60)
     corpus = load_strokes(config, lambda done, of: told.append((done, of)))
     assert [len(corpus.train), len(corpus.valid), len(corpus.test)] == [54, 3, 3]
     assert told == [(60, 60)]

@@ -15,11 +15,12 @@ import pytest
 import torch
 
 import tiny
-from hmrnn.config import DataConfig, DetectorConfig
+from hmrnn.config import DetectorConfig
 from hmrnn.errors import InputError, TextNote
 from hmrnn.kinds.text.large_files import segment_files
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.network import LanguageModel
+from hmrnn.kinds.text.settings import TextData
 from hmrnn.nn.context import Condition
 from hmrnn.reading.segment import segment_many
 from hmrnn.reading.vocabulary import Vocabulary
@@ -130,7 +131,7 @@ def test_a_refused_file_leaves_nothing_in_the_way(tmp_path: Path, monkeypatch: p
 def test_bytes_are_read_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "_BLOCK", 3)
     (tmp_path / "a").write_bytes("aéb".encode() * 3)
-    config = dataclasses.replace(tiny.config(), data=DataConfig(bytes=True))
+    config = dataclasses.replace(tiny.config(), data=TextData(bytes=True))
     vocabulary = Vocabulary("bytes", (97, 98, 0xA9, 0xC3))
     reader = TextModel(LanguageModel(4, config.model), vocabulary, config)
     (target,) = segment_files(reader, [tmp_path / "a"], tmp_path / "out")

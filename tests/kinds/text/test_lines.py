@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+import tiny
 from hmrnn import InputError
-from hmrnn.config import SPLITS, Config, DataConfig, ModelConfig
+from hmrnn.config import SPLITS, ModelConfig
 from hmrnn.kinds.text.corpus import Corpus, load_corpus
+from hmrnn.kinds.text.settings import TextData
 from hmrnn.reading.conditions import encode, encoded, fitted, read_conditions
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.sequences import SequenceBatches
@@ -89,15 +92,15 @@ def test_conditions_from_files_and_columns(tmp_path: Path) -> None:
 
 
 def test_rows_are_classes_or_numbers() -> None:
-    assert fitted(Config(), ()).model == Config().model
-    assert fitted(Config(), ("b", "a", "b")).model.classes == ("a", "b")
-    assert fitted(Config(), ("1", "0", "7")).model.classes == ("0", "1", "7")
-    assert fitted(Config(), ("1.0", "0", "7")).model.condition_numbers == 1
-    assert fitted(Config(), ("1 2", "0, 3")).model.condition_numbers == 2
-    assert fitted(Config(), ("1 2", "x y")).model.classes == ("1 2", "x y")
+    assert fitted(tiny.DEFAULT, ()).model == tiny.DEFAULT.model
+    assert fitted(tiny.DEFAULT, ("b", "a", "b")).model.classes == ("a", "b")
+    assert fitted(tiny.DEFAULT, ("1", "0", "7")).model.classes == ("0", "1", "7")
+    assert fitted(tiny.DEFAULT, ("1.0", "0", "7")).model.condition_numbers == 1
+    assert fitted(tiny.DEFAULT, ("1 2", "0, 3")).model.condition_numbers == 2
+    assert fitted(tiny.DEFAULT, ("1 2", "x y")).model.classes == ("1 2", "x y")
     with pytest.raises(InputError, match=r"every row must have as many numbers; got \[1, 2\]$"):
-        fitted(Config(), ("1 2", "0.5"))
-    given = fitted(Config(model=ModelConfig(classes=("b", "a"))), ("a", "b"))
+        fitted(tiny.DEFAULT, ("1 2", "0.5"))
+    given = fitted(dataclasses.replace(tiny.DEFAULT, model=ModelConfig(classes=("b", "a"))), ("a", "b"))
     assert encode(["a", "b"], given.model).tolist() == [1, 0]
     assert encode(["1,2", (3, 4)], ModelConfig(condition_numbers=2)).tolist() == [[1, 2], [3, 4]]
     for bad in ("1", "1 2 3", "1 nan", "x y"):
@@ -112,11 +115,11 @@ def test_rows_are_classes_or_numbers() -> None:
 def test_a_corpus_of_lines(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("ab\nc\n" * 40)
     (tmp_path / "rows.txt").write_text("u\nv\n" * 40)
-    config = DataConfig("lines", (str(tmp_path / "x.txt"),), condition=str(tmp_path / "rows.txt"))
+    config = TextData("lines", (str(tmp_path / "x.txt"),), condition=str(tmp_path / "rows.txt"))
     parts = load_corpus(config).lines
     assert sum(len(lines) for lines, _ in parts.values()) >= 78
     for lines, rows in parts.values():
         assert rows is not None
         assert {(len(line), row) for line, row in zip(lines, rows)} <= {(4, "u"), (3, "v")}
     with pytest.raises(InputError, match=r"^data\.condition\b"):
-        Config(DataConfig("text", condition="x")).check()
+        dataclasses.replace(tiny.DEFAULT, data=TextData("text", condition="x")).check()

@@ -8,10 +8,10 @@ import pytest
 
 from hmrnn import InputError
 from hmrnn.cli.target import preset_for
-from hmrnn.config import DataConfig
 from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.kinds.text.novel import FILE, PACKAGE, novel, novel_file
 from hmrnn.kinds.text.presets import PRESETS
+from hmrnn.kinds.text.settings import TextData
 
 BOOK = """Title: something
 
@@ -52,7 +52,7 @@ def test_paragraphs_are_lines(package: Path) -> None:
 
 def test_it_is_a_corpus(package: Path, tmp_path: Path) -> None:
     package.write_text(BOOK.replace("Yes.", "Yes, " * 50))
-    corpus = load_corpus(DataConfig(format="novel", cache=str(tmp_path / "cache")))
+    corpus = load_corpus(TextData(format="novel"))
     parts = (corpus.vocabulary.decode(part) for part in (corpus.train, corpus.valid, corpus.test))
     assert "".join(parts) == novel(package)
     assert corpus.name == "novel"
@@ -61,7 +61,7 @@ def test_it_is_a_corpus(package: Path, tmp_path: Path) -> None:
 def test_the_demo_reads_it(package: Path) -> None:
     assert preset_for("demo") == ("demo", PRESETS["demo"])
     package.unlink()
-    assert preset_for("demo")[1].data == DataConfig(format="manual")
+    assert preset_for("demo")[1].data == TextData(format="manual")
 
 
 def test_another_file_is_refused(package: Path) -> None:
@@ -74,4 +74,4 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hmrnn.kinds.text.novel.PACKAGE", "no_such_package")
     assert novel_file() is None
     with pytest.raises(InputError, match=r"^data\.format\b.*no_such_package"):
-        load_corpus(DataConfig(format="novel"))
+        load_corpus(TextData(format="novel"))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from corpora import PROSE, decoded, ptb, write
 
-from hmrnn.config import DataConfig
 from hmrnn.kinds.text.corpus import load_corpus
+from hmrnn.kinds.text.settings import TextData
 from hmrnn.kinds.text.spaces import is_space, without_spaces
 from hmrnn.reading.vocabulary import code_points
 from hmrnn.utils import archives
@@ -45,13 +45,13 @@ def test_every_text_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for split in ("train", "valid", "test"):
         write(tmp_path / "ptb" / f"ptb.char.{split}.txt", ptb("the cat\nsat\n"))
     for config, whole in (
-        (DataConfig(path=(prose,)), PROSE),
-        (DataConfig(path=(prose,), bytes=True), PROSE),
-        (DataConfig(format="text8", path=(letters,)), "the cat sat on the mat " * 20),
-        (DataConfig(format="ptb", path=(str(tmp_path / "ptb"),)), "the cat\nsat\n" * 3),
-        (DataConfig(format="enwik8", path=(letters,)), "the cat sat on the mat " * 20),
+        (TextData(path=(prose,)), PROSE),
+        (TextData(path=(prose,), bytes=True), PROSE),
+        (TextData(format="text8", path=(letters,)), "the cat sat on the mat " * 20),
+        (TextData(format="ptb", path=(str(tmp_path / "ptb"),)), "the cat\nsat\n" * 3),
+        (TextData(format="enwik8", path=(letters,)), "the cat sat on the mat " * 20),
     ):
-        corpus = load_corpus(DataConfig(**{**vars(config), "remove_spaces": True}))
+        corpus = load_corpus(TextData(**{**vars(config), "remove_spaces": True}))
         text = "".join(decoded(corpus))
         assert text == whole.replace(" ", "")
         assert corpus.name.endswith(" without spaces")

@@ -15,8 +15,8 @@ import pytest
 from corpora import PROSE, decoded, ptb, write
 
 from hmrnn import InputError
-from hmrnn.config import DataConfig
 from hmrnn.kinds.text.corpus import load_corpus, read_symbols_and_spaces
+from hmrnn.kinds.text.settings import TextData
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.utils import archives
 
@@ -25,7 +25,7 @@ from hmrnn.utils import archives
 
 def test_text_and_its_split(tmp_path: Path) -> None:
     path = write(tmp_path / "prose.txt", PROSE)
-    corpus = load_corpus(DataConfig(path=(path,), valid_fraction=0.1, test_fraction=0.15))
+    corpus = load_corpus(TextData(path=(path,), valid_fraction=0.1, test_fraction=0.15))
     assert decoded(corpus) == (PROSE[:150], PROSE[150:170], PROSE[170:])
     assert corpus.vocabulary == Vocabulary("characters", tuple(sorted(set(PROSE))))
     assert corpus.name == "prose.txt"
@@ -35,13 +35,13 @@ def test_text_and_its_split(tmp_path: Path) -> None:
 @pytest.mark.parametrize("block", [1, 2, 3, 5, 64])
 def test_characters_cut_by_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setattr(archives, "_BLOCK", block)
-    corpus = load_corpus(DataConfig(path=(write(tmp_path / "prose.txt", PROSE),)))
+    corpus = load_corpus(TextData(path=(write(tmp_path / "prose.txt", PROSE),)))
     assert "".join(decoded(corpus)) == PROSE
 
 
 def test_bytes(tmp_path: Path) -> None:
     content = PROSE.encode() + b"\xff\x00\xfe"
-    corpus = load_corpus(DataConfig(path=(write(tmp_path / "prose.txt", content),), bytes=True))
+    corpus = load_corpus(TextData(path=(write(tmp_path / "prose.txt", content),), bytes=True))
     assert corpus.vocabulary.kind == "bytes"
     values = np.array([*corpus.vocabulary.symbols, 0])
     assert bytes(values[corpus.train].tolist()) == content[: len(corpus.train)]
@@ -54,7 +54,7 @@ def test_several_files_and_directories_in_order(tmp_path: Path) -> None:
     write(tmp_path / "d" / "a" / "z.txt.gz", gzip.compress(b"1" * 20))
     write(tmp_path / "d" / "c.md", "not read")
     last = write(tmp_path / "0.txt", "3" * 10)
-    corpus = load_corpus(DataConfig(path=(str(tmp_path / "d"), last), unseen="replace"))
+    corpus = load_corpus(TextData(path=(str(tmp_path / "d"), last), unseen="replace"))
     assert "".join(decoded(corpus)) == "1" * 20 + "2" * 30 + "3" * 10
 
 
@@ -63,9 +63,9 @@ def test_a_file_that_unpacks_without_end(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "bomb.txt.gz"
     path.write_bytes(gzip.compress(b"a" * (4 << 20)))
     with pytest.raises(InputError, match=r"bomb\.txt\.gz unpacks to more than 500 times its size; if"):
-        load_corpus(DataConfig(path=(str(path),)))
+        load_corpus(TextData(path=(str(path),)))
     monkeypatch.setattr(archives, "_UNQUESTIONED", 8 << 20)
-    assert len(load_corpus(DataConfig(path=(str(path),))).train) > 3 << 20
+    assert len(load_corpus(TextData(path=(str(path),))).train) > 3 << 20
 
 
 @pytest.mark.parametrize("block", [1, 2, 1 << 20])
@@ -75,10 +75,10 @@ def test_byte_order_mark_is_dropped_and_line_ends_are_one_symbol(
     monkeypatch.setattr(archives, "_BLOCK", block)
     content = b"\xef\xbb\xbf" + b"line\r\n\r\nold\rnew\n" * 10 + b"\r"
     path = write(tmp_path / "prose.txt", content)
-    corpus = load_corpus(DataConfig(path=(path,)))
+    corpus = load_corpus(TextData(path=(path,)))
     assert "".join(decoded(corpus)) == "line\n\nold\nnew\n" * 10 + "\n"
     assert "\r" not in corpus.vocabulary.symbols
-    exact = load_corpus(DataConfig(path=(path,), bytes=True))
+    exact = load_corpus(TextData(path=(path,), bytes=True))
     assert np.concatenate([exact.train, exact.valid, exact.test]).tolist() == exact.vocabulary.encode(content).tolist()
 
 
@@ -90,7 +90,7 @@ def test_ptb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, 
     for split, part in zip(("train", "valid", "test"), parts):
         content = ptb(part).replace("\n", "\r\n" if split == "valid" else "\n").encode()
         write(tmp_path / "d" / (names[0].format(split) + names[1]), lzma.compress(content) if names[1] else content)
-    corpus = load_corpus(DataConfig(format="ptb", path=(str(tmp_path / "d"),)))
+    corpus = load_corpus(TextData(format="ptb", path=(str(tmp_path / "d"),)))
     assert decoded(corpus) == parts
     assert corpus.name == "ptb"
     assert not corpus.vocabulary.unknown
@@ -99,13 +99,13 @@ def test_ptb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, 
 def test_ptb_three_files(tmp_path: Path) -> None:
     parts = "ab\n", "ba\n", "aa\n"
     paths = tuple(write(tmp_path / f"part {n}", ptb(part)) for n, part in enumerate(parts))
-    assert decoded(load_corpus(DataConfig(format="ptb", path=paths))) == parts
+    assert decoded(load_corpus(TextData(format="ptb", path=paths))) == parts
 
 
 def test_text8_splits_by_itself(tmp_path: Path) -> None:
     content = "".join(random.Random(0).choices("abcdefghijklmnopqrstuvwxyz ", k=2019))
     path = write(tmp_path / "text8", content)
-    corpus = load_corpus(DataConfig(format="text8", path=(path,), valid_fraction=0.3, test_fraction=0.3))
+    corpus = load_corpus(TextData(format="text8", path=(path,), valid_fraction=0.3, test_fraction=0.3))
     assert decoded(corpus) == (content[:1819], content[1819:1919], content[1919:])
     assert len(corpus.vocabulary) == 27
     assert corpus.vocabulary.kind == "characters"
@@ -114,7 +114,7 @@ def test_text8_splits_by_itself(tmp_path: Path) -> None:
 def test_enwik8_splits_by_itself(tmp_path: Path) -> None:
     content = bytes(random.Random(0).choices(range(205), k=2000))
     path = write(tmp_path / "enwik8", content)
-    corpus = load_corpus(DataConfig(format="enwik8", path=(path,), valid_fraction=0.3, test_fraction=0.3))
+    corpus = load_corpus(TextData(format="enwik8", path=(path,), valid_fraction=0.3, test_fraction=0.3))
     assert (len(corpus.train), len(corpus.valid), len(corpus.test)) == (1800, 100, 100)
     assert corpus.vocabulary == Vocabulary("bytes", tuple(range(205)))
     assert corpus.train.tobytes() == content[:1800]
@@ -125,7 +125,7 @@ def test_enwik8_splits_by_itself(tmp_path: Path) -> None:
 
 def test_vocabulary_is_that_of_training(tmp_path: Path) -> None:
     path = write(tmp_path / "prose.txt", "ab" * 45 + "axbxy" + "bazab")
-    corpus = load_corpus(DataConfig(path=(path,)))
+    corpus = load_corpus(TextData(path=(path,)))
     assert corpus.vocabulary == Vocabulary("characters", ("a", "b"), unknown=True)
     assert decoded(corpus)[1:] == ("a\ufffdb\ufffd\ufffd", "ba\ufffdab")
     assert corpus.replaced == {"train": 0, "valid": 3, "test": 1}
@@ -133,7 +133,7 @@ def test_vocabulary_is_that_of_training(tmp_path: Path) -> None:
 
 def test_rare_symbols_become_the_unknown_symbol(tmp_path: Path) -> None:
     path = write(tmp_path / "text", "abcab" * 17 + "xyzxa" + "bbaxa" + "xcccx")  # validation and test: 5 symbols each
-    config = DataConfig(path=(path,), min_count=2)
+    config = TextData(path=(path,), min_count=2)
     corpus = load_corpus(config)
     assert corpus.vocabulary.symbols == ("a", "b", "c", "x")
     assert corpus.vocabulary.unknown
@@ -150,12 +150,12 @@ def test_unseen_symbols_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"'x' .* position 91, 'y' .* position 94, 'z' .* position 97; .*data.unseen to replace"
     ):
-        load_corpus(DataConfig(path=(path,), unseen="error"))
+        load_corpus(TextData(path=(path,), unseen="error"))
 
 
 def test_many_symbols_take_two_bytes(tmp_path: Path) -> None:
     content = "".join(map(chr, range(0x4E00, 0x4E00 + 300))) * 20
-    corpus = load_corpus(DataConfig(path=(write(tmp_path / "prose.txt", content),)))
+    corpus = load_corpus(TextData(path=(write(tmp_path / "prose.txt", content),)))
     assert corpus.train.dtype == np.uint16
     assert "".join(decoded(corpus)) == content
 
@@ -168,7 +168,7 @@ def test_read_symbols_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     vocabulary = Vocabulary("bytes", (97, 98))
     told: list[tuple[int, int]] = []
     path = write(tmp_path / "1", b"abbab")
-    config = DataConfig(bytes=True)
+    config = TextData(bytes=True)
     symbols, _ = read_symbols_and_spaces([path], vocabulary, config, progress=lambda done, of: told.append((done, of)))
     assert symbols.dtype == np.uint8
     assert symbols.tolist() == [0, 1, 1, 0, 1]
@@ -200,19 +200,19 @@ def test_files_that_are_not_as_the_format_wants(
     for name, content in files.items():
         write(tmp_path / name, content)
     with pytest.raises(InputError) as refused:
-        load_corpus(DataConfig(format=format, path=tuple(paths)))
+        load_corpus(TextData(format=format, path=tuple(paths)))
     assert refused.value.setting == "data.path" or any(path in str(refused.value) for path in paths)
 
 
 def test_a_pipe_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match=r"^data\.path\b"):
-        load_corpus(DataConfig(path=(str(tmp_path / "pipe"),)))
+        load_corpus(TextData(path=(str(tmp_path / "pipe"),)))
 
 
 def test_more_symbols_than_bytes(tmp_path: Path) -> None:
     with pytest.raises(InputError):
-        load_corpus(DataConfig(path=(write(tmp_path / "prose.txt", PROSE),), bytes=True, symbols="猫"))
+        load_corpus(TextData(path=(write(tmp_path / "prose.txt", PROSE),), bytes=True, symbols="猫"))
 
 
 @pytest.mark.parametrize("block", [1, 3, 1 << 20])
@@ -226,7 +226,7 @@ def test_more_symbols_than_bytes(tmp_path: Path) -> None:
 def test_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, offset: int, block: int) -> None:
     monkeypatch.setattr(archives, "_BLOCK", block)
     with pytest.raises(InputError, match=rf"prose\.txt .* 0x{content[offset]:02x} at offset {offset} "):
-        load_corpus(DataConfig(path=(write(tmp_path / "prose.txt", content),)))
+        load_corpus(TextData(path=(write(tmp_path / "prose.txt", content),)))
 
 
 @pytest.mark.parametrize("suffix", [".xz", ".gz", ".bz2"])
@@ -234,7 +234,7 @@ def test_damaged_archive(tmp_path: Path, suffix: str) -> None:
     pack = {".xz": lzma.compress, ".gz": gzip.compress, ".bz2": bz2.compress}[suffix]
     for content in (PROSE.encode(), pack(PROSE.encode())[:-12]):
         with pytest.raises(InputError, match=rf"prose\.txt{suffix} "):
-            load_corpus(DataConfig(path=(write(tmp_path / f"prose.txt{suffix}", content),)))
+            load_corpus(TextData(path=(write(tmp_path / f"prose.txt{suffix}", content),)))
 
 
 def test_memory_is_a_few_bytes_per_symbol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +243,7 @@ def test_memory_is_a_few_bytes_per_symbol(tmp_path: Path, monkeypatch: pytest.Mo
     told: list[tuple[int, int]] = []
     tracemalloc.start()
     try:
-        corpus = load_corpus(DataConfig(path=(path,)), progress=lambda done, of: told.append((done, of)))
+        corpus = load_corpus(TextData(path=(path,)), progress=lambda done, of: told.append((done, of)))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -92,7 +92,7 @@ def test_the_pull_needs_a_head():
 @pytest.mark.parametrize("name", ["longest", "lexicon", "reader"])
 def test_settings_of_a_head_need_its_size(name):
     with pytest.raises(InputError, match=rf"^segments\.{name}\b"):
-        Config(segments=SegmentConfig(**{name: 8})).check()
+        dataclasses.replace(tiny.DEFAULT, segments=SegmentConfig(**{name: 8})).check()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_large_texts_and_vocabularies_are_read_fewer_times(symbols, signs, epoch
 
 def test_no_epochs_without_a_head_are_refused():
     with pytest.raises(InputError, match=r"^train\.epochs\b"):
-        tiny.changed(Config(), epochs=0).check()
+        tiny.changed(tiny.DEFAULT, epochs=0).check()
 
 
 def test_a_stopped_run_resumes_exactly(tmp_path, monkeypatch):

@@ -45,6 +45,4 @@ class TrainArguments(Config, Options):
 
     def check(self) -> None:
         self.config.check()
-        if not self.resume:
-            self.config.check_new()
         check_files(*self.data.path)

@@ -55,7 +55,7 @@ def evaluate_labelled(
     """Judge the targets of all examples; ``share`` = (rank, world) lets each process take every world-th batch."""
     batches = LabelBatches(examples, batch_size)
     device = next(model.parameters()).device
-    detectors = model.rnn.num_boundaries * (2 if model.config.bidirectional else 1)  # 0 of a baseline
+    detectors = model.rnn.num_boundaries * model.config.directions  # 0 of a baseline
     answers = len(model.deviation) if model.numbers else 0
     total = torch.zeros(6 + answers + detectors + model.rnn.num_layers, dtype=torch.float64, device=device)
     mine = range(share[0], len(batches), share[1])

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hmrnn.config import Config, ModelConfig
+from hmrnn.config import CONTEXT, OF_TEXT, Config, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.kind import InputSpec, Kind, Measure
 from hmrnn.kinds.labels.options import Beam, Predict
 from hmrnn.kinds.labels.presets import NOTES, PRESETS
+from hmrnn.kinds.labels.settings import LabelData, PairModelConfig, PooledModelConfig, SeriesData, TagModelConfig
 from hmrnn.utils import files
 
 if TYPE_CHECKING:
@@ -24,14 +25,35 @@ if TYPE_CHECKING:
     from hmrnn.training.task import Task
 
 
+MODELS: dict[str, type[ModelConfig]] = {
+    "labels": PooledModelConfig, "tags": TagModelConfig, "pairs": PairModelConfig, "numbers": PooledModelConfig,
+    "series": ModelConfig,
+}  # fmt: skip
+
+
 class Labelled(Kind):
     """One of the five; ``per`` is what its nats are counted per, ``error`` what its error is a share of."""
+
+    lacks = (*OF_TEXT, *CONTEXT, "train.scheduled_sampling")
 
     def __init__(self, name: str, per: str, error: str = "wrong") -> None:
         self.name, self.formats = name, (name,)
         self.per, self.error = per, error
         self.presets, self.notes = {name: PRESETS[name]}, NOTES
+        self.Settings = SeriesData if name == "series" else LabelData
+        self.Model = MODELS[name]
         self.options = {"predict": Beam if name == "pairs" else Predict}
+
+    def check(self, config: Config) -> None:
+        m = config.model
+        if isinstance(m, PairModelConfig) and m.attend == "segments" and m.level > m.detectors:
+            raise InputError(f"the network has {m.detectors} detectors", setting="model.level", value=m.level)
+        if isinstance(m, PooledModelConfig) and m.read_out == "tree" and (m.bidirectional or not m.detectors):
+            raise InputError(
+                "needs segments: hm-lstm with two or more layers, in one direction",
+                setting="model.read_out",
+                value="tree",
+            )
 
     def commands(self, progress: Callable[[str], Any]) -> LabelCommands:
         from hmrnn.kinds.labels.commands import LabelCommands
@@ -60,7 +82,7 @@ class Labelled(Kind):
 
         m, encoder = config.model, cast("LabelEncoder", spec)
         steps = self.name in ("tags", "series") or encoder.answer.per_step
-        if self.name == "numbers" and steps and (m.read_out, m.attend) != (ModelConfig.read_out, ModelConfig.attend):
+        if self.name == "numbers" and steps and (m.read_out, m.attend) != ("attention", "steps"):
             raise InputError(
                 "these sequences have a number per step, which is read there; leave it out, and model.attend",
                 setting="model.read_out",

@@ -6,21 +6,22 @@ import dataclasses
 import reprlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers import ANSWERS
 from hmrnn.kinds.labels.corpus import LabelCorpus, forecast_corpus, make_corpus
 from hmrnn.kinds.labels.files import check_no_header, decoded, parse, parse_series
 from hmrnn.kinds.labels.sequences import names_in
+from hmrnn.kinds.labels.settings import LabelData, SeriesData
 from hmrnn.utils import archives
 
 Progress = Callable[[int, int], None]
 
 
-def load_labelled(config: DataConfig, progress: Progress | None = None) -> LabelCorpus:
+def load_labelled(config: Any, progress: Progress | None = None) -> LabelCorpus:
     """The corpus of one or more files of ``config.format``."""
     modality: str = config.format
     if not config.path:
@@ -42,7 +43,7 @@ def _texts(paths: list[Path], progress: Progress | None) -> Iterator[tuple[Path,
         yield path, decoded(archives.read_whole(path, report), str(path))
 
 
-def _labelled(config: DataConfig, modality: str, texts: Iterator[tuple[Path, str]], name: str) -> LabelCorpus:
+def _labelled(config: LabelData, modality: str, texts: Iterator[tuple[Path, str]], name: str) -> LabelCorpus:
     sequences, answers, first = [], [], []
     for path, text in texts:
         found = parse(text, path.name, modality)
@@ -61,7 +62,7 @@ def _labelled(config: DataConfig, modality: str, texts: Iterator[tuple[Path, str
     return dataclasses.replace(corpus, first=", ".join(first))
 
 
-def _series(config: DataConfig, texts: Iterator[tuple[Path, str]], name: str) -> LabelCorpus:
+def _series(config: SeriesData, texts: Iterator[tuple[Path, str]], name: str) -> LabelCorpus:
     series: list[np.ndarray] = []
     channels: tuple[str, ...] = ()
     for path, text in texts:

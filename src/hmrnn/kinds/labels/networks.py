@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmrnn.config import DetectorConfig, ModelConfig
+from hmrnn.config import DetectorConfig
 from hmrnn.nn.baselines.echo_state import differentiable
 from hmrnn.nn.checks import positive
 from hmrnn.nn.crf import LinearChainCRF
@@ -104,7 +104,7 @@ class SequenceModel(nn.Module):
         size: int,
         symbols: bool,
         outputs: int,
-        config: ModelConfig,
+        config: Any,
         *,
         numbers: bool = False,
         engine: str = "auto",
@@ -123,7 +123,7 @@ class SequenceModel(nn.Module):
         if numbers:
             self.register_buffer("deviation", torch.ones(outputs))
 
-    def make_head(self, outputs: int, config: ModelConfig) -> None:
+    def make_head(self, outputs: int, config: Any) -> None:
         """Make the modules that turn the gated outputs into scores."""
         raise NotImplementedError
 
@@ -234,7 +234,7 @@ class SequenceModel(nn.Module):
     def features(self, out: Output, ends: Tensor, starts: Tensor) -> Tensor:
         """(S, B, output_size): the gated output at steps ``ends`` (S, B); of the reverse direction at ``starts``."""
         hidden = cast(tuple[Tensor, ...], out.hidden)
-        if not self.config.bidirectional:
+        if self.config.directions == 1:
             return self.output([_at(h, ends) for h in hidden])
         halves = [h.chunk(2, dim=-1) for h in hidden]
         return self.output([torch.cat([_at(h, ends), _at(r, starts)], dim=-1) for h, r in halves])
@@ -284,7 +284,7 @@ class PooledModel(SequenceModel):
     """An answer per sequence: features of all steps, combined by attention, mean, maximum, the last one, or a
     tree-LSTM."""
 
-    def make_head(self, outputs: int, config: ModelConfig) -> None:
+    def make_head(self, outputs: int, config: Any) -> None:
         sizes, pool = (config.output_size,), config.read_out
         self.read_out = (
             TreeReadOut(sizes, config.output_size, outputs)
@@ -309,9 +309,9 @@ class PooledModel(SequenceModel):
 class PlacedModel(SequenceModel):
     """An answer per place, such as the last step of a token: from the features there."""
 
-    def make_head(self, outputs: int, config: ModelConfig) -> None:
+    def make_head(self, outputs: int, config: Any) -> None:
         self.softmax = nn.Linear(config.output_size, outputs)
-        self.crf = LinearChainCRF(outputs) if config.crf else None
+        self.crf = LinearChainCRF(outputs) if getattr(config, "crf", False) else None
 
     def scores(
         self, encoded: Encoded, lengths: Tensor, places: Tensor, targets: Tensor | None = None
@@ -323,7 +323,7 @@ class PlacedModel(SequenceModel):
 class TransducerModel(SequenceModel):
     """A sequence per sequence; a decoder with attention sees all steps, or the ends of the segments of a level."""
 
-    def make_head(self, outputs: int, config: ModelConfig) -> None:
+    def make_head(self, outputs: int, config: Any) -> None:
         self.decoder = AttentionDecoder(outputs, config.embedding_size, config.output_size, config.output_size)
 
     def memory(self, encoded: Encoded, lengths: Tensor) -> tuple[Memory, Tensor]:

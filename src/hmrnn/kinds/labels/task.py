@@ -40,7 +40,7 @@ class LabelledTask(Task):
         self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
         self.reads: InputSpec = data.encoder
         self.model = model.to(device)
-        self.capturable = config.model.read_out != "tree"  # a tree decides shapes
+        self.capturable = getattr(config.model, "read_out", "") != "tree"  # a tree decides shapes
         alike = self.capturable and device.type == "cuda"
         seen = data.encoder.counts(data.train.inputs)
         unknown = None if seen is None else np.where(seen > 0, _RARE / (_RARE + seen), 0.0)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from hmrnn.analysis import scores
 from hmrnn.analysis.sections import Section
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.config import Config, ModelConfig
+from hmrnn.config import Config
 from hmrnn.errors import InputError, Note
 from hmrnn.kinds.strokes.corpus import write_archive
 from hmrnn.kinds.strokes.drawing import check_drawing_path, save_drawing
@@ -23,6 +23,7 @@ from hmrnn.kinds.strokes.files import ENDINGS, read_strokes, save_strokes
 from hmrnn.kinds.strokes.gold import against_pen_ups, pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.report import demo, sections
+from hmrnn.kinds.strokes.settings import StrokeModelConfig
 from hmrnn.kinds.strokes.strokes import FEWEST, Strokes, counted, joined
 from hmrnn.kinds.strokes.write import scribble
 from hmrnn.pretrained.commands import SequenceCommands, agreement, measured, record
@@ -110,7 +111,7 @@ class StrokeCommands(SequenceCommands):
 
     def quick(self, config: Config) -> Config:
         data, train = dataclasses.replace(config.data, lines=20), dataclasses.replace(config.train, epochs=1)
-        model = ModelConfig(hidden_size=(16,), output_size=16, mixtures=3)
+        model = StrokeModelConfig(hidden_size=(16,), output_size=16, mixtures=3)
         return dataclasses.replace(config, data=data, model=model, train=train)
 
     def suggested(self, config: Config, corpus: Any) -> str:

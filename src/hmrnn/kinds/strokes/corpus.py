@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn.config import SPLITS, DataConfig
+from hmrnn.config import SPLITS
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes import iamondb, synthetic
 from hmrnn.kinds.strokes.files import is_stroke_file, read_file, save_archive
+from hmrnn.kinds.strokes.settings import StrokeData
 from hmrnn.kinds.strokes.strokes import FEWEST, Scale, StrokeCorpus, Strokes, counted, joined
 from hmrnn.reading.conditions import read_conditions
 from hmrnn.utils.archives import Progress, count_progress
@@ -24,7 +25,7 @@ from hmrnn.utils.cache import SourceState, entry_names, folder, source_state, to
 _CACHE_VERSION = 2
 
 
-def load_strokes(config: DataConfig, progress: Progress | None = None) -> StrokeCorpus:
+def load_strokes(config: StrokeData, progress: Progress | None = None) -> StrokeCorpus:
     """The corpus that ``config`` names. Parsed XML files and synthetic handwriting are cached.
 
     ``progress`` is called with the bytes read so far and the total (of synthetic handwriting: lines).
@@ -52,7 +53,7 @@ def load_strokes(config: DataConfig, progress: Progress | None = None) -> Stroke
     return StrokeCorpus(title, Scale.of(train), train, valid, test, len(found) - len(kept))
 
 
-def read_collection(config: DataConfig, progress: Progress | None = None) -> Strokes:
+def read_collection(config: StrokeData, progress: Progress | None = None) -> Strokes:
     """All strokes that ``config`` names, before short lines are left out and the rest is split."""
     if config.format == "handwritten":
         key = [config.format, synthetic.VERSION, config.lines]
@@ -77,7 +78,7 @@ def read_collection(config: DataConfig, progress: Progress | None = None) -> Str
     return joined([read_file(path, report) for path in files])
 
 
-def _read_iamondb(config: DataConfig, paths: list[Path], progress: Progress | None) -> Strokes:
+def _read_iamondb(config: StrokeData, paths: list[Path], progress: Progress | None) -> Strokes:
     """IAM-OnDB from its XML files, or from the cache."""
     sources = iamondb.find_sources(paths)
     inside = [p for path in paths if path.is_dir() for p in sorted(path.rglob("*.npz*")) if is_stroke_file(p)]
@@ -89,7 +90,7 @@ def _read_iamondb(config: DataConfig, paths: list[Path], progress: Progress | No
     return dataclasses.replace(found, skipped=(*found.skipped, *unread))
 
 
-def write_archive(config: DataConfig, path: str | Path, progress: Progress | None = None) -> int:
+def write_archive(config: StrokeData, path: str | Path, progress: Progress | None = None) -> int:
     """Write all strokes that ``config`` names to one compact archive, and return the number of lines."""
     path = Path(os.path.expanduser(path))
     if path.suffix != ".npz" or path.exists():
@@ -99,7 +100,7 @@ def write_archive(config: DataConfig, path: str | Path, progress: Progress | Non
     return len(found)
 
 
-def _split(config: DataConfig, strokes: Strokes, title: str) -> list[np.ndarray]:
+def _split(config: StrokeData, strokes: Strokes, title: str) -> list[np.ndarray]:
     """The indices of the lines of training, validation and test."""
     official = config.split == "official"
     if not official and (config.format == "iamondb" or not strokes.split):
@@ -119,7 +120,7 @@ def _split(config: DataConfig, strokes: Strokes, title: str) -> list[np.ndarray]
     return parts
 
 
-def _random_parts(config: DataConfig, strokes: Strokes) -> list[np.ndarray]:
+def _random_parts(config: StrokeData, strokes: Strokes) -> list[np.ndarray]:
     """A random split, by a hash of seed and name: it depends neither on other lines nor on the version of NumPy.
 
     The training and the validation part are rounded down, but each part has a line if there are three. 11,628 lines
@@ -135,13 +136,13 @@ def _random_parts(config: DataConfig, strokes: Strokes) -> list[np.ndarray]:
     return [np.sort(part) for part in np.split(order, [training, training + validation])]
 
 
-def _title(config: DataConfig) -> str:
+def _title(config: StrokeData) -> str:
     if config.format == "strokes":
         return ", ".join(Path(path).name for path in config.path)
     return f"iamondb, {config.split} split" if config.format == "iamondb" else config.format
 
 
-def _cached(config: DataConfig, key: object, state: SourceState, make: Callable[[], Strokes]) -> Strokes:
+def _cached(config: StrokeData, key: object, state: SourceState, make: Callable[[], Strokes]) -> Strokes:
     """The result of ``make``, cached as an archive until ``state`` changes."""
     cache = folder(config.cache)
     prefix, name = entry_names(key, _CACHE_VERSION, state)

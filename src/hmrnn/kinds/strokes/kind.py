@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hmrnn.config import STROKE_FORMATS, Config, DataConfig
+from hmrnn.config import OF_TEXT, Config, DataConfig
 from hmrnn.kind import InputSpec, Kind, Measure
 from hmrnn.kinds.strokes.options import OPTIONS
 from hmrnn.kinds.strokes.presets import NOTES, PRESETS
+from hmrnn.kinds.strokes.settings import StrokeData, StrokeModelConfig
 from hmrnn.utils import files
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 class Handwriting(Kind):
     name = "strokes"
-    formats = STROKE_FORMATS
+    formats = ("strokes", "iamondb", "handwritten")
+    Settings, Model = StrokeData, StrokeModelConfig
+    lacks = (*OF_TEXT, "model.embedding_size", "regularise.dropout_embedding")
     options, presets, notes = OPTIONS, PRESETS, NOTES
 
     @property
@@ -86,8 +89,8 @@ class Handwriting(Kind):
     def continued(self, start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
         return data
 
-    def given(self, start: Checkpoint, data: Any, folder: Path, kept: bool) -> DataConfig:
-        return DataConfig(format="strokes", path=files.paths(data))
+    def given(self, start: Checkpoint, data: Any, folder: Path, kept: bool) -> StrokeData:
+        return StrokeData(format="strokes", path=files.paths(data))
 
 
 KINDS = (Handwriting(),)

@@ -7,9 +7,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from hmrnn.config import DetectorConfig, ModelConfig
+from hmrnn.config import DetectorConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.mixture import POINT_SIZE, Halting, StrokeMixture, head_size
+from hmrnn.kinds.strokes.settings import StrokeModelConfig
 from hmrnn.nn.checks import check_lengths
 from hmrnn.nn.output import Output
 from hmrnn.nn.predictor import Predictor
@@ -28,15 +29,18 @@ class HandwritingModel(Predictor):
 
     Example::
 
-        >>> model = HandwritingModel(ModelConfig(hidden_size=(64,), output_size=64, mixtures=5))
+        >>> model = HandwritingModel(StrokeModelConfig(hidden_size=(64,), output_size=64, mixtures=5))
         >>> mixture, out, state = model(torch.randn(100, 8, 3))
         >>> mixture.means.shape
         torch.Size([100, 8, 5, 2])
     """
 
+    config: StrokeModelConfig
     step_shape: ClassVar[tuple[int, ...]] = (POINT_SIZE,)
 
-    def __init__(self, config: ModelConfig, *, engine: str = "auto", detectors: DetectorConfig | None = None) -> None:
+    def __init__(
+        self, config: StrokeModelConfig, *, engine: str = "auto", detectors: DetectorConfig | None = None
+    ) -> None:
         if config.rnn == "hrnn":
             raise InputError(
                 "is told where words and lines of a text end; strokes have neither", setting="model.rnn", value="hrnn"

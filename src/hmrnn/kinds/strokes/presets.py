@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from hmrnn.config import Config, DataConfig, DetectorConfig, ModelConfig, RegulariseConfig, TrainConfig
+from hmrnn.config import Config, DetectorConfig, RegulariseConfig, TrainConfig
+from hmrnn.kinds.strokes.settings import StrokeData, StrokeModelConfig
 
 _train = TrainConfig(learning_rate=0.003, cool_down=0.9, skip_nonfinite=True)
 # rates of the best results on strokes, held by control
@@ -13,26 +14,26 @@ _pulled = dataclasses.replace(_held, pull_weight=0.05, pull_margin=1.0)
 
 PRESETS = {
     "strokes": Config(
-        DataConfig(format="strokes"),
-        ModelConfig(hidden_size=(200,), output_size=200),
+        StrokeData(format="strokes"),
+        StrokeModelConfig(hidden_size=(200,), output_size=200),
         dataclasses.replace(_train, batch_size=32, patience=8),
         detectors=_pulled,
     ),
     "handwritten": Config(
-        DataConfig(format="handwritten", lines=1200),
-        ModelConfig(hidden_size=(64,), output_size=64, mixtures=10),
+        StrokeData(format="handwritten", lines=1200),
+        StrokeModelConfig(hidden_size=(64,), output_size=64, mixtures=10),
         TrainConfig(epochs=4, batch_size=24, learning_rate=0.006, cool_down=0.9, patience=4, threads=1, log_every=15),
         detectors=dataclasses.replace(_pulled, rates=(0.7, 0.09), bounds=(0.3, 0.0)),
     ),
     "iamondb": Config(
-        DataConfig(format="iamondb"),
-        ModelConfig(hidden_size=(400,), output_size=400, layer_norm=False),
+        StrokeData(format="iamondb"),
+        StrokeModelConfig(hidden_size=(400,), output_size=400, layer_norm=False),
         TrainConfig(epochs=100, batch_size=32, learning_rate=0.0003, patience=4),
         detectors=DetectorConfig(slope=(0.004, 3.0), bounds=(1.0, 0.5)),
     ),
     "iamondb-best": Config(
-        DataConfig(format="iamondb"),
-        ModelConfig(hidden_size=(400,), output_size=400),
+        StrokeData(format="iamondb"),
+        StrokeModelConfig(hidden_size=(400,), output_size=400),
         dataclasses.replace(_train, batch_size=48, patience=99),
         RegulariseConfig(weight_drop=0.1),
         dataclasses.replace(_held, slope=(0.02, 3.0)),

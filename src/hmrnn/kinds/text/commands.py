@@ -19,7 +19,7 @@ import numpy as np
 from hmrnn.analysis.gold import against_ends, read_ends
 from hmrnn.analysis.scores import Row
 from hmrnn.analysis.sections import Section
-from hmrnn.config import Config, ModelConfig
+from hmrnn.config import Config
 from hmrnn.errors import InputError, Note
 from hmrnn.kinds.text.corpus import Corpus, line_end, lines_of, load_corpus, read_symbols_and_spaces
 from hmrnn.kinds.text.dynamic import Dynamic, evaluate_dynamic
@@ -28,6 +28,7 @@ from hmrnn.kinds.text.gold import against_removed_spaces, against_white_space
 from hmrnn.kinds.text.large_files import segment_files
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.report import demo, sections
+from hmrnn.kinds.text.settings import TextModelConfig
 from hmrnn.pretrained.commands import SequenceCommands, agreement, in_bits, measured
 from hmrnn.reading.conditions import encoded
 from hmrnn.reading.sample import check_room
@@ -189,7 +190,7 @@ class TextCommands(SequenceCommands):
     def quick(self, config: Config) -> Config:
         data = dataclasses.replace(config.data, valid_fraction=0.45, test_fraction=0.45)
         train = dataclasses.replace(config.train, epochs=1, batch_size=128, length=36, validation_symbols=2000)
-        model = ModelConfig(embedding_size=8, hidden_size=(16,), output_size=16)
+        model = TextModelConfig(embedding_size=8, hidden_size=(16,), output_size=16)
         return dataclasses.replace(config, data=data, model=model, train=train)
 
     def suggested(self, config: Config, corpus: Corpus) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn.config import BUILT_IN_TEXTS, SPLITS, DataConfig
+from hmrnn.config import SPLITS
 from hmrnn.errors import InputError
+from hmrnn.kinds.text.settings import BUILT_IN_TEXTS, TextData
 from hmrnn.kinds.text.sources import find_files, names, read_text, symbol_kind
 from hmrnn.reading.conditions import read_conditions
 from hmrnn.reading.vocabulary import Vocabulary, code_points, unseen_symbols
@@ -98,7 +99,7 @@ def lines_of(symbols: np.ndarray, end: int) -> tuple[list[np.ndarray], np.ndarra
     return [*first, *(symbols[starts[k] - 1 : ends[k]] for k in places[len(first) :])], places
 
 
-def load_corpus(config: DataConfig, progress: Progress | None = None) -> Corpus:
+def load_corpus(config: TextData, progress: Progress | None = None) -> Corpus:
     """The corpus that ``config`` names, read into memory: one or two bytes per symbol.
 
     Several files are read as one text. Formats without their own split are cut into training, validation and test, in
@@ -137,7 +138,7 @@ def load_corpus(config: DataConfig, progress: Progress | None = None) -> Corpus:
 def read_symbols_and_spaces(
     paths: Sequence[str],
     vocabulary: Vocabulary,
-    config: DataConfig,
+    config: TextData,
     progress: Progress | None = None,
     *,
     plain: bool = False,
@@ -157,7 +158,7 @@ def read_symbols_and_spaces(
     return np.concatenate(symbols), np.concatenate(removed)
 
 
-def as_files(config: DataConfig, paths: Sequence[str]) -> DataConfig:
+def as_files(config: TextData, paths: Sequence[str]) -> TextData:
     """Other files in the format of ``config``, or as text if its own is built in."""
     return dataclasses.replace(
         config, path=tuple(paths), format="text" if config.format in BUILT_IN_TEXTS else config.format
@@ -165,7 +166,7 @@ def as_files(config: DataConfig, paths: Sequence[str]) -> DataConfig:
 
 
 def _read(
-    files: Sequence[Path], config: DataConfig, progress: Progress | None
+    files: Sequence[Path], config: TextData, progress: Progress | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[int]]:
     """The codes that occur, and the text as numbers of these; where spaces were removed; the symbols of each file."""
     number = np.full(256 if symbol_kind(config) == "bytes" else sys.maxunicode + 1, -1, np.int32)
@@ -182,7 +183,7 @@ def _read(
 
 
 def _blocks(
-    files: Sequence[Path], config: DataConfig, progress: Progress | None, plain: bool = False
+    files: Sequence[Path], config: TextData, progress: Progress | None, plain: bool = False
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """The number of a file, some of its codes, and 1 where spaces were removed after one; file by file."""
     report = count_progress(progress, total_size(source_state(files)))
@@ -191,7 +192,7 @@ def _blocks(
             yield number, codes, spaces
 
 
-def _lengths(config: DataConfig, counts: Sequence[int], files: Sequence[Path]) -> Sequence[int]:
+def _lengths(config: TextData, counts: Sequence[int], files: Sequence[Path]) -> Sequence[int]:
     """The lengths of training, validation and test part, for files with so many symbols."""
     if config.format == "ptb":
         if len(files) != 3:
@@ -215,7 +216,7 @@ def _lengths(config: DataConfig, counts: Sequence[int], files: Sequence[Path]) -
     return lengths
 
 
-def _title(config: DataConfig) -> str:
+def _title(config: TextData) -> str:
     title = (
         config.format if config.format not in ("text", "lines") else ", ".join(Path(path).name for path in config.path)
     )

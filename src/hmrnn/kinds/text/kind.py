@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from hmrnn.config import BUILT_IN_TEXTS, Config, DataConfig
+from hmrnn.config import Config
 from hmrnn.errors import InputError, no_file
 from hmrnn.kind import InputSpec, Kind, Measure
 from hmrnn.kinds.text.options import OPTIONS
 from hmrnn.kinds.text.presets import NOTES, PRESETS
+from hmrnn.kinds.text.settings import BUILT_IN_TEXTS, TextData, TextModelConfig
 from hmrnn.utils import files
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".conll", ".conllu")
 class Text(Kind):
     name = "text"
     formats = (*BUILT_IN_TEXTS, "text", "lines", "ptb", "text8", "enwik8")
+    Settings, Model = TextData, TextModelConfig
     options, presets, notes = OPTIONS, PRESETS, NOTES
 
     @property
@@ -62,11 +64,32 @@ class Text(Kind):
             return not endings & {".npz", ".xml"} and (".txt" in endings or not endings & {".json", ".csv"})
         return not endings & {*TABLES, ".json", ".npz", ".xml", ".zip", ".tar", ".tgz"}
 
+    def check(self, config: Config) -> None:
+        t, size = config.train, config.segments.size
+        if size and config.data.format == "lines":
+            raise InputError("is for running text; leave it out", setting="segments.size", value=size)
+        if config.detectors.pull_to == "segments" and config.detectors.pull_weight and not size:
+            raise InputError(
+                "needs a segmental head; set segments.size, such as 64", setting="detectors.pull_to", value="segments"
+            )
+        if config.model.ridge:
+            if t.epochs != 1:
+                raise InputError("must be 1: model.ridge fits in one pass", setting="train.epochs", value=t.epochs)
+            regularise = {f"regularise.{name}": value for name, value in vars(config.regularise).items()}
+            for name, value in {
+                "segments.size": size,
+                "train.validate_every": t.validate_every,
+                "train.scheduled_sampling": any(t.scheduled_sampling),
+                **regularise,
+            }.items():
+                if value:
+                    raise InputError("is for training by gradient; with model.ridge leave it out", setting=name)
+
     def at_hand(self, config: Config) -> Config:
         from hmrnn.kinds.text.novel import novel_file
 
         missing = config.data.format == "novel" and novel_file() is None
-        return dataclasses.replace(config, data=DataConfig(format="manual")) if missing else config
+        return dataclasses.replace(config, data=TextData(format="manual")) if missing else config
 
     def load(self, config: Config, progress: Any = None) -> Corpus:
         from hmrnn.kinds.text.corpus import load_corpus
@@ -107,7 +130,7 @@ class Text(Kind):
 
         return TextCommands(self, progress)
 
-    def continued(self, start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
+    def continued(self, start: Checkpoint, name: str, data: Any) -> TextData:
         from hmrnn.kinds.text.sources import symbol_kind
 
         vocabulary = cast("Vocabulary", start.reads)
@@ -124,16 +147,16 @@ class Text(Kind):
             remove_spaces=start.config.data.remove_spaces,
         )  # fmt: skip
 
-    def given(self, start: Checkpoint, data: Any, folder: Path, kept: bool) -> DataConfig:
+    def given(self, start: Checkpoint, data: Any, folder: Path, kept: bool) -> TextData:
         form: Literal["lines", "text"] = "lines" if start.config.data.format == "lines" else "text"
         if not isinstance(data, str) or os.path.exists(os.path.expanduser(data)):
-            return DataConfig(format=form, path=files.paths(data))
+            return TextData(format=form, path=files.paths(data))
         if files.seems_named(data):
             raise no_file(data)
         if kept:
             raise InputError(f"a run that is kept in out needs its text in a file, and there is no file {data[:100]!r}")
         (folder / "text").write_text(data, encoding="utf-8")
-        return DataConfig(format=form, path=(str(folder / "text"),), cache=str(folder / "cache"))
+        return TextData(format=form, path=(str(folder / "text"),))
 
 
 KINDS = (Text(),)

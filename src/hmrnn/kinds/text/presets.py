@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from hmrnn.config import Config, DataConfig, DetectorConfig, ModelConfig, RegulariseConfig, SegmentConfig, TrainConfig
+from hmrnn.config import Config, DetectorConfig, RegulariseConfig, SegmentConfig, TrainConfig
+from hmrnn.kinds.text.settings import TextData, TextModelConfig
 
-_wikipedia_model = ModelConfig(hidden_size=(1024,), output_size=2048)
+_wikipedia_model = TextModelConfig(hidden_size=(1024,), output_size=2048)
 _wikipedia_train = TrainConfig(batch_size=128, learning_rate=0.001)
 _no_plateau = 99  # validations; the learning rate falls by cool_down alone
 
@@ -26,8 +27,8 @@ _held = DetectorConfig(rates=(0.9, 0.6), start_at_rates=True, rate_weight=0.2)
 
 PRESETS = {
     "text": Config(
-        DataConfig(format="text"),
-        ModelConfig(embedding_size=64, hidden_size=(256,), output_size=256, flush=False, top_down="pending"),
+        TextData(format="text"),
+        TextModelConfig(embedding_size=64, hidden_size=(256,), output_size=256, flush=False, top_down="pending"),
         TrainConfig(
             epochs=5,
             batch_size=32,
@@ -41,9 +42,9 @@ PRESETS = {
         _words,
     ),
     "words": Config(
-        DataConfig(format="text", remove_spaces=True),
+        TextData(format="text", remove_spaces=True),
         # layer 2 moves at word ends alone, so most units are in layer 1
-        ModelConfig(
+        TextModelConfig(
             embedding_size=48, hidden_size=(128, 64), num_layers=2, output_size=96, flush=False, top_down="pending"
         ),
         TrainConfig(
@@ -71,8 +72,8 @@ PRESETS = {
         SegmentConfig(size=64, lexicon=4096, reader=96, dropout=0.4),
     ),
     "demo": Config(
-        DataConfig(format="novel"),
-        ModelConfig(embedding_size=32, hidden_size=(128,), output_size=128, flush=False, top_down="pending"),
+        TextData(format="novel"),
+        TextModelConfig(embedding_size=32, hidden_size=(128,), output_size=128, flush=False, top_down="pending"),
         TrainConfig(
             epochs=5,
             batch_size=64,
@@ -88,12 +89,12 @@ PRESETS = {
         ),
         detectors=_words,
     ),
-    "ptb": Config(DataConfig(format="ptb"), detectors=DetectorConfig(slope=(0.04, 5.0))),
-    "text8": Config(DataConfig(format="text8"), _wikipedia_model, _wikipedia_train),
-    "enwik8": Config(DataConfig(format="enwik8"), _wikipedia_model, _wikipedia_train),
+    "ptb": Config(TextData(format="ptb"), TextModelConfig(), detectors=DetectorConfig(slope=(0.04, 5.0))),
+    "text8": Config(TextData(format="text8"), _wikipedia_model, _wikipedia_train),
+    "enwik8": Config(TextData(format="enwik8"), _wikipedia_model, _wikipedia_train),
     "ptb-best": Config(
-        DataConfig(format="ptb"),
-        ModelConfig(hidden_size=(1024,), output_size=1024),
+        TextData(format="ptb"),
+        TextModelConfig(hidden_size=(1024,), output_size=1024),
         TrainConfig(
             epochs=100, batch_size=128, learning_rate=0.003, cool_down=0.8, patience=_no_plateau, skip_nonfinite=True
         ),
@@ -108,7 +109,7 @@ PRESETS = {
         dataclasses.replace(_held, slope=(0.04, 5.0)),
     ),
     "enwik8-best": Config(
-        DataConfig(format="enwik8"),
+        TextData(format="enwik8"),
         dataclasses.replace(_wikipedia_model, flush=False, top_down="pending"),
         TrainConfig(
             epochs=17,

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn.config import BUILT_IN_TEXTS, SPLITS, DataConfig
+from hmrnn.config import SPLITS
 from hmrnn.errors import InputError, check_not_root, convert, no_file
 from hmrnn.kinds.text import novel
+from hmrnn.kinds.text.settings import BUILT_IN_TEXTS, TextData
 from hmrnn.kinds.text.spaces import without_spaces
 from hmrnn.reading.plain import plain_blocks
 from hmrnn.reading.vocabulary import Kind, code_points
@@ -26,12 +27,12 @@ _WRONG = {"ptb": re.compile(r"[^ \n]{2}|  |[^\n -\U0010ffff]"), "text8": re.comp
 text8: the letters a to z and the space."""
 
 
-def symbol_kind(config: DataConfig) -> Kind:
+def symbol_kind(config: TextData) -> Kind:
     """Whether the symbols of the corpus are characters or bytes."""
     return "bytes" if config.bytes or config.format == "enwik8" else "characters"
 
 
-def find_files(config: DataConfig) -> list[Path]:
+def find_files(config: TextData) -> list[Path]:
     """The files that data.path names, in reading order: of a directory all texts, or those of format ptb."""
     if config.format in BUILT_IN_TEXTS:
         return [_built_in(config.format)]
@@ -67,7 +68,7 @@ def names(sources: Sequence[Path]) -> str:
 
 
 def read_text(
-    path: Path, config: DataConfig, report: Report, *, plain: bool = False
+    path: Path, config: TextData, report: Report, *, plain: bool = False
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """A file as blocks of code points or byte values; beside each block, 1 where a space after a symbol was removed.
 
@@ -80,7 +81,7 @@ def read_text(
         yield from ((block, np.zeros(len(block), np.uint8)) for block in codes)
 
 
-def _read_codes(path: Path, config: DataConfig, report: Report, plain: bool) -> Iterator[np.ndarray]:
+def _read_codes(path: Path, config: TextData, report: Report, plain: bool) -> Iterator[np.ndarray]:
     as_bytes = symbol_kind(config) == "bytes"
     if plain and as_bytes:
         raise InputError("is for text, and this model reads bytes; leave it out", setting="plain")

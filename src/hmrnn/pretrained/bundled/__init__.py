@@ -6,7 +6,6 @@ import json
 import os
 from pathlib import Path
 
-from hmrnn.config import BUILT_IN_TEXTS
 from hmrnn.errors import InputError, did_you_mean, no_file
 
 FOLDER = Path(__file__).parent
@@ -22,8 +21,7 @@ def names() -> list[str]:
 
 def comes_with_corpus(name: str) -> bool:
     """Whether the corpus of a bundled model is built in; others were trained on files, which are not in the package."""
-    form = json.loads((FOLDER / name / "config.json").read_bytes())["data"]["format"]
-    return form in (*BUILT_IN_TEXTS, "handwritten")
+    return not json.loads((FOLDER / name / "config.json").read_bytes())["data"]["path"]
 
 
 def find(source: str | Path) -> Path:

@@ -26,7 +26,7 @@ def make_terms(config: Config) -> list[Term]:
         Average: r.average,
         Ridge: m.ridge,
     }
-    d = dataclasses.replace(d, rates=d.rates * (1 + m.bidirectional))  # a rate for every detector, in both directions
+    d = dataclasses.replace(d, rates=d.rates * m.directions)  # a rate for every detector, in both directions
     return [term(dataclasses.replace(config, detectors=d)) for term, on in asked.items() if on]
 
 

@@ -58,7 +58,6 @@ class HMForecaster(SequenceEstimator):
     _modality = "series"
     _model = ForecastModel
     _takes_rows = True
-    bidirectional = False  # it would read what it has to predict
     # parameters beside those of SequenceEstimator
     steps: int
     window: int | None
@@ -96,7 +95,9 @@ class HMForecaster(SequenceEstimator):
 
     def _config(self, seed: int) -> Config:
         config = super()._config(seed)
-        data = dataclasses.replace(config.data, ahead=int(self.steps), window=int(self.window or 0))
+        data = dataclasses.replace(
+            config.data, ahead=int(self.steps), window=None if self.window is None else int(self.window)
+        )
         return dataclasses.replace(config, data=data)
 
     def _corpus(self, X: Series, y: None, config: Config, **how: Any) -> LabelCorpus:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch
 
-from hmrnn.config import Config, DetectorConfig, ModelConfig
+from hmrnn.config import Config, DetectorConfig
 from hmrnn.errors import InputError
 from hmrnn.kind import find
 from hmrnn.kinds.labels.answers.series import Forecasts
@@ -25,6 +25,7 @@ from hmrnn.kinds.labels.decision import Decision
 from hmrnn.kinds.labels.estimators.base import Estimator, is_whole, seed_of
 from hmrnn.kinds.labels.model import LabelledModel
 from hmrnn.kinds.labels.presets import PRESETS
+from hmrnn.kinds.labels.settings import PooledModelConfig
 from hmrnn.nn.checks import layer_sizes, one_of
 from hmrnn.pretrained.load import load
 from hmrnn.training.finite import Diverged
@@ -35,7 +36,9 @@ from hmrnn.utils.devices import find_device
 
 S = TypeVar("S", bound="SequenceEstimator")
 
-CHOICES = {name: typing.get_args(typing.get_type_hints(ModelConfig)[name]) for name in ("rnn", "read_out", "attend")}
+CHOICES = {
+    name: typing.get_args(typing.get_type_hints(PooledModelConfig)[name]) for name in ("rnn", "read_out", "attend")
+}
 """The values of parameters that are settings of the model."""
 
 
@@ -65,7 +68,7 @@ class SequenceEstimator(Estimator):
 
     def _head(self) -> dict[str, Any]:
         """Settings of the model that this kind of estimator adds."""
-        return {}
+        return {"bidirectional": bool(self.bidirectional)} if hasattr(self, "bidirectional") else {}
 
     def _config(self, seed: int) -> Config:
         """The preset of the command with this estimator's parameters."""
@@ -80,10 +83,9 @@ class SequenceEstimator(Estimator):
             preset,
             model=dataclasses.replace(
                 preset.model,
-                rnn=self.rnn,  # type: ignore[arg-type]
+                rnn=self.rnn,
                 embedding_size=self.embedding_size, hidden_size=sizes, num_layers=self.num_layers,
-                output_size=max(sizes), layer_norm=bool(self.layer_norm), bidirectional=bool(self.bidirectional),
-                **self._head(),
+                output_size=max(sizes), layer_norm=bool(self.layer_norm), **self._head(),
             ),
             train=dataclasses.replace(
                 preset.train, epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate,

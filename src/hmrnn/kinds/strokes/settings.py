@@ -1,0 +1,45 @@
+"""What a run on pen strokes is asked about its data and its model."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from hmrnn.config import DataConfig, ModelConfig
+from hmrnn.config.checks import Count, Needs, Seed
+
+
+@dataclasses.dataclass(frozen=True)
+class StrokeData(DataConfig):
+    """The lines of pen strokes to read."""
+
+    format: Literal["strokes", "iamondb", "handwritten"] = "strokes"
+    """strokes: .npz, .json or .csv files. iamondb: IAM-OnDB. handwritten: built-in handwriting."""
+    path: Annotated[tuple[str, ...], Needs("data.format", ("strokes", "iamondb"))] = ()
+    """Files, or one directory. Files that end in .xz, .gz or .bz2 are decompressed while they are read."""
+    min_points: Annotated[int, Meta(ge=2)] | None = None
+    """Leave out lines with fewer points. Default: 300 for iamondb (as in the paper), 2 for others."""
+    split: Annotated[Literal["paper", "official"], Needs("data.format", ("iamondb",))] = "paper"
+    """iamondb: "paper" draws 90 %, 5 % and 5 % of the lines by a seed; "official" takes the lists of forms."""
+    split_seed: Seed = 1
+    """Seed of the split into training, validation and test lines."""
+    lines: Annotated[int, Meta(ge=3, le=1_000_000)] = 3000
+    """handwritten: number of lines."""
+    condition: str | None = None
+    """A file with the condition of each line in a row: a class, or numbers separated by commas or spaces. FILE:COLUMN
+    takes the column of that name from a .csv or .tsv file."""
+    cache: str | None = None
+    """iamondb, handwritten: directory in which lines are kept once they were read or drawn. Default: HMRNN_CACHE, or
+    ~/.cache/hmrnn."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StrokeModelConfig(ModelConfig):
+    """The model: recurrent network, gated output module, mixture of Gaussians."""
+
+    mixtures: Count = 20
+    """Number of Gaussians in the prediction of the next point."""
+    halt: bool = False
+    """Predict with every point whether it is the last, so that generated lines end by themselves."""
