@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import types
+import time
 from collections.abc import Iterator
 
 import pytest
 from starlette.testclient import TestClient
 
 from hmrnn.web import app as app_module
-from hmrnn.web import work
 
 READ = "/api/text/read"
 BAD: list[tuple[str, str, int, str]] = [  # path, body, status, what the message says
@@ -108,21 +107,17 @@ def test_busy_says_when_to_come_back(limited: TestClient) -> None:
 def test_time_is_limited_before_the_first_part(limited: TestClient) -> None:
     response = limited.post(READ, json={"text": "a"})
     assert response.status_code == 504
-    assert response.json() == {"error": "time", "message": "this took longer than 0 seconds; ask for less"}
+    assert response.json()["error"] == "time"
 
 
-@pytest.mark.parametrize("limited", [{"seconds": 1.0}], indirect=True)
+@pytest.mark.parametrize("limited", [{"seconds": 0.5}], indirect=True)
 def test_time_is_limited_after_the_first_part(limited: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = [0.0]
-
     def slow(*_: object) -> Iterator[bytes]:
         yield b'{"start": 0}\n'
-        seconds[0] = 1.1
+        time.sleep(1)
         yield b'{"start": 1}\n'
-        raise AssertionError("its time is up")
 
-    monkeypatch.setattr(work, "time", types.SimpleNamespace(monotonic=lambda: seconds[0]))
     monkeypatch.setattr(app_module.parts, "lines", slow)
     answer = [json.loads(line) for line in limited.post(READ, json={"text": "a"}).text.splitlines()]
     assert answer[0] == {"start": 0}
-    assert answer[-1]["error"] == "time"
+    assert [line.get("error") for line in answer[1:]] == ["time"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -15,80 +15,60 @@ from hmrnn.errors import InputError
 from hmrnn.reading.page import Request as Wanted
 from hmrnn.web.limits import Limits
 from hmrnn.web.refusal import Refusal
-from hmrnn.web.work import Busy, Job, NotRead, Slices, TimeUp, Worker
+from hmrnn.web.work import Slices, Worker
 
 W = TypeVar("W", bound=Wanted)
 JSON = "application/json"
 
 
-class Endpoint(NamedTuple):
-    """What answers a request of a type, and the media type of its answer: NDJSON is a line of JSON per part."""
-
-    handler: Callable[..., Slices]
-    request: type[Wanted]
-    media: str
-
-
 class Answer:
-    """An ASGI response. A client that leaves ends the work.
+    """Answers the requests of a type, as ASGI: the work that a handler makes of one, in ``media`` such as NDJSON.
 
-    An error before the first part has a status of its own; after it, it is the last line.
+    An error before the first part has a status of its own; after it, it is the last line. A client that leaves ends the
+    work.
     """
 
-    def __init__(self, request: Request, endpoint: Endpoint, worker: Worker, arrivals: Arrivals) -> None:
-        self.request, self.endpoint, self.worker, self.arrivals = request, endpoint, worker, arrivals
-        self.limits = worker.limits
+    def __init__(
+        self, handler: Callable[[Any], Slices], kind: type[Wanted], media: str, worker: Worker, arrivals: Arrivals
+    ) -> None:
+        self.handler, self.kind, self.media, self.worker, self.arrivals = handler, kind, media, worker, arrivals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            wanted = decode(await self.arrivals.body(self.request), self.endpoint.request, self.limits)
-            async with Job(self.worker) as job:
-                work = asyncio.ensure_future(self._stream(job, wanted, send))
-                gone = asyncio.ensure_future(_gone(receive))
-                try:
-                    await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    gone.cancel()
-                    work.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await work
-        except Busy:
-            busy = Refusal("busy", "too many requests at once; try again in a second", retry_after="1")
-            await busy.response()(scope, receive, send)
+            body = await self.arrivals.body(Request(scope, receive))
+            wanted = decode(body, self.kind, self.worker.limits)
+            work, gone = asyncio.ensure_future(self._stream(wanted, send)), asyncio.ensure_future(_gone(receive))
+            try:
+                await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                gone.cancel()
+                work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
         except Refusal as refusal:
             await refusal.response()(scope, receive, send)
         except ClientDisconnect:
             return
 
-    async def _stream(self, job: Job, wanted: Any, send: Send) -> None:
+    async def _stream(self, wanted: Wanted, send: Send) -> None:
         started = False
 
         async def put(item: bytes) -> None:
             nonlocal started
             if not started:
-                headers = [(b"content-type", self.endpoint.media.encode()), (b"cache-control", b"no-store")]
+                headers = [(b"content-type", self.media.encode()), (b"cache-control", b"no-store")]
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
                 started = True
             await send({"type": "http.response.body", "body": item, "more_body": True})
 
         try:
-            async for item in job.run(self.endpoint.handler(wanted)):
-                await put(item)
-        except (InputError, NotRead, TimeUp, Refusal) as error:
-            refusal = self._refusal(error)
+            await self.worker.run(self.handler(wanted), put)
+        except (InputError, Refusal) as error:
+            refusal = error if isinstance(error, Refusal) else Refusal("bad request", str(error))
             if not started:
                 raise refusal from error
             await put(msgspec.json.encode(refusal.body) + b"\n")
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _refusal(self, error: Exception) -> Refusal:
-        if isinstance(error, Refusal):
-            return error
-        if isinstance(error, TimeUp):
-            return Refusal("time", f"this took longer than {self.limits.seconds:g} seconds; ask for less")
-        if isinstance(error, NotRead):
-            return Refusal("slow", "the answer must be read as it comes, while others wait for a place")
-        return Refusal("bad request", str(error))
 
 
 async def _gone(receive: Receive) -> None:
@@ -115,9 +95,6 @@ class Arrivals:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise Refusal("type", "the body must be JSON, sent as application/json", connection="close")
         too_large = Refusal("too large", f"a request may have {limits.body:,} bytes", connection="close")
-        length = request.headers.get("content-length", "0")
-        if not length.isdecimal() or len(length) > 20 or int(length) > limits.body:
-            raise too_large
         body = bytearray()
         try:
             async with asyncio.timeout(limits.patience) as timer:

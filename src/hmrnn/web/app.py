@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from hmrnn import __version__
 from hmrnn.reading.page import Action
 from hmrnn.reading.page import Request as Wanted
 from hmrnn.web import parts
-from hmrnn.web.answer import JSON, Answer, Arrivals, Endpoint
+from hmrnn.web.answer import JSON, Answer, Arrivals
 from hmrnn.web.guard import LOOPBACK, Guard
 from hmrnn.web.limits import Limits
 from hmrnn.web.refusal import Refusal
@@ -48,7 +46,7 @@ def application(shelf: Shelf, limits: Limits | None = None, names: Iterable[str]
         for word, action in shown.actions.items()
     ]
     handlers: Any = {HTTPException: _http_error, Exception: _defect}
-    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=page.lifespan)
+    app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     app.state.worker, app.state.arrivals = page.worker, page.arrivals
     return Guard(app, names)
@@ -70,16 +68,7 @@ class _Page:
         index, media = self.files.pop("/static/index.html")
         self.files["/"] = index.replace(b"<!-- panels -->", sections), media
 
-    @contextlib.asynccontextmanager
-    async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        self.worker.start()
-        try:
-            yield
-        finally:
-            await asyncio.to_thread(self.worker.stop)
-            self.drawer.shutdown(cancel_futures=True)
-
-    def answer(self, kind: str, word: str, action: Action) -> Callable[[Request], Awaitable[Any]]:
+    def answer(self, kind: str, word: str, action: Action) -> Answer:
         """What answers the requests to an action of the pages of a kind."""
 
         def slices(wanted: Wanted) -> Slices:
@@ -87,12 +76,7 @@ class _Page:
             made = page.actions[word].answer(page, wanted)
             return parts.figure(made, self.drawer) if action.form == "figure" else getattr(parts, action.form)(made)
 
-        endpoint = Endpoint(slices, action.request, MEDIA[action.form])
-
-        async def handle(request: Request) -> Answer:
-            return Answer(request, endpoint, self.worker, self.arrivals)
-
-        return handle
+        return Answer(slices, action.request, MEDIA[action.form], self.worker, self.arrivals)
 
     async def static(self, request: Request) -> Response:
         content, media = self.files[request.url.path]

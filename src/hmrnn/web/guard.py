@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hmrnn.web.refusal import Refusal
@@ -48,17 +49,14 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *ENCODED]
             await send(message)
 
-        values: dict[bytes, list[bytes]] = {b"host": [], b"origin": []}
-        for name, value in scope["headers"]:
-            if name in values:
-                values[name].append(value)
-        hosts, origins = values[b"host"], values[b"origin"]
+        headers = Headers(scope=scope)
+        hosts, origins = headers.getlist("host"), headers.getlist("origin")
         scheme = self.schemes.get(_name(hosts[0]) or "") if len(hosts) == 1 else None
         if scheme is None:
             shown = ", ".join(sorted(self.schemes))
             message = f"this page answers to {shown} only; to add a name, start with --name"
             await Refusal("host", message, connection="close").response()(scope, receive, guarded)
-        elif origins and [origin.lower() for origin in origins] != [f"{scheme}://".encode() + hosts[0].lower()]:
+        elif origins and [origin.lower() for origin in origins] != [f"{scheme}://{hosts[0].lower()}"]:
             message = "the page of another site may not use this one"
             await Refusal("origin", message, connection="close").response()(scope, receive, guarded)
         else:
@@ -68,12 +66,12 @@ class Guard:
 ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
-def _name(host: bytes) -> str | None:
+def _name(host: str) -> str | None:
     """The name in ``name`` or ``name:port``; None if ``host`` is something else."""
     try:
-        parts = urlsplit("//" + host.decode("ascii"))
+        parts = urlsplit("//" + host)
         _ = parts.port  # raises ValueError if it is no number
     except ValueError:
         return None
     extra = parts.username is not None or parts.path or parts.query or parts.fragment
-    return None if extra else parts.hostname
+    return None if extra or not host.isascii() else parts.hostname

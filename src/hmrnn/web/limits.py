@@ -25,8 +25,6 @@ class Limits:
     """Bodies that may be arriving at a time; one more, and the one that began first is refused."""
     jobs: int = 16
     """Requests that may wait or be worked on at a time; the next one is answered with 503."""
-    ahead: int = 16
-    """Parts of an answer that may wait for the client to read them; the work rests meanwhile."""
     seconds: float = 60.0
     """Seconds for the whole answer to a request."""
     patience: float = 8.0

@@ -8,9 +8,8 @@ import ipaddress
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
-from types import FrameType
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hmrnn.errors import InputError
+from hmrnn.utils.signals import asked_to_stop
 from hmrnn.web.app import application
 from hmrnn.web.guard import ENCODED, LOOPBACK
 from hmrnn.web.limits import Limits
@@ -46,9 +46,9 @@ def serve(sources: Sequence[str], *, host: str, port: int, names: Sequence[str],
         print(f"hmrnn explore: {', '.join(entry.name for entry in shelf.entries)}")
         print(f"open {address(host, port)} in a browser; Ctrl-C ends it", flush=True)
         server = uvicorn.Server(settings(app, limits))
-        with noting_signals() as received:
+        with asked_to_stop() as asked:  # uvicorn raises the signal again after its shutdown
             server.run(sockets=[listener])
-    return 128 + received[0] if received else 0
+    return 128 + signal.Signals[asked[0]] if asked else 0
 
 
 def settings(app: ASGIApp, limits: Limits) -> uvicorn.Config:
@@ -98,22 +98,6 @@ def address(host: str, port: int) -> str:
     """The URL of the page for a browser on this machine."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{shown}:{port}/"
-
-
-@contextlib.contextmanager
-def noting_signals() -> Iterator[list[int]]:
-    """Note SIGINT and SIGTERM, which uvicorn raises again after its shutdown, instead of ending the process."""
-    received: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        received.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def protocol(limits: Limits) -> type[H11Protocol]:
