@@ -9,11 +9,13 @@ import random
 import shutil
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 import tiny
+from web.pages import explored
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -48,7 +50,6 @@ def tunes() -> str:
     return "".join(" ".join(draw.choices(motives, k=8)) + "\n" for _ in range(40))
 
 
-@pytest.mark.xfail(strict=True, reason="settings and commands know the kinds of this package alone")
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "content"), [("events", event_log), ("notes", tunes)])
 def test_a_kind_in_one_file_does_all_that_ours_do(kind, content, installed: Path, tmp_path: Path) -> None:
@@ -63,6 +64,8 @@ def test_a_kind_in_one_file_does_all_that_ours_do(kind, content, installed: Path
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    nothing = subprocess.run([sys.executable, "-m", "hmrnn", "train", kind], capture_output=True, env=env, cwd=tmp_path)
+    assert nothing.returncode == 2
     small = ["--model.hidden-size", "12", "--model.output-size", "12", "--train.batch-size", "8"]
     assert kind in run("train", "--help")
     run("train", kind, str(data), "--out", "run", "--train.epochs", "1", *small)
@@ -76,9 +79,21 @@ def test_a_kind_in_one_file_does_all_that_ours_do(kind, content, installed: Path
     assert result["steps"] > 10
     found = json.loads(run("segment", "-m", "run", "--json"))
     assert found["symbols"]
-    assert len(found["ends"]) == 2
+    assert len(found["levels"]) == 2
+    every = run("segment", "-m", "run", "--file", str(data), "--line", "2", "--json")
+    assert json.loads(every)["symbols"] != found["symbols"]
+    assert math.isfinite(json.loads(run("score", "-m", "run", "--json"))["bits"])
+    assert len(run("generate", "-m", "run", "--length", "7", "--seed", "1").split()) == 7
     run("plot", "-m", "run", "--out", "figure.svg")
     assert "<svg" in (tmp_path / "figure.svg").read_text()
+
+    body = json.dumps({"data": content()}).encode()
+    with explored([tmp_path / "run"], env) as (_, address):
+        request = urllib.request.Request(f"{address}/api/{kind}/read", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as answer:
+            shown, end = (json.loads(line) for line in answer)
+    assert shown["segmentation"]["symbols"]
+    assert end["sequences"] == 40
 
 
 @pytest.mark.long

@@ -86,6 +86,10 @@ class SequenceKind(Kind):
 
         return SequencePage
 
+    def check(self, config: Config) -> None:
+        if not config.data.path:
+            raise InputError(f"must name files of {self.name}", setting="data.path")
+
     def spec(self, plain: dict[str, Any]) -> InputSpec:
         return SymbolSpec(tuple(plain["symbols"]), plain["unit"])
 

@@ -139,7 +139,7 @@ def parser_of(
 def _add(group: Any, setting: Setting, alias: str | None, doc: str) -> None:
     """Add a setting to a parser or to one of its groups; ``alias`` is a further flag for it."""
     name, kind, field, default, _ = setting
-    required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    required = default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
     if isinstance(default, bool):
         shown = ("on" if default else "off") if default or "." in name else None

@@ -68,7 +68,7 @@ class SequenceCommands(Commands):
 
     def read(self, model: Any, arguments: Any) -> Any:
         """What ``segment``, ``score`` and ``plot`` read: a sequence of --file, or of the validation part."""
-        sequences, _ = self.sequences(model, arguments.file, "valid")
+        sequences, _ = self.sequences(model, [arguments.file] if arguments.file else [], "valid")
         number = int(arguments.line or 1) if (arguments.line or "1").isdecimal() else 0
         if not 1 <= number <= len(sequences):
             raise InputError(f"--line must lie between 1 and {len(sequences)}; got {arguments.line}")

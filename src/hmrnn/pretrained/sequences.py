@@ -20,6 +20,7 @@ from hmrnn.reading.sample import check_room, draw, seeded
 from hmrnn.reading.score import Score, read_all
 from hmrnn.reading.segment import segment_many
 from hmrnn.training.sequences import SequenceBatches
+from hmrnn.utils.options import check_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,4 +99,5 @@ class SequenceModel(Model):
     def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> Any:
         """The corpus that it was trained on, which may have moved to ``path``."""
         data = dataclasses.replace(self.config.data, path=path) if path else self.config.data
+        check_files(*data.path)
         return kind.of(self.config).load(dataclasses.replace(self.config, data=data), progress)
