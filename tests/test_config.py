@@ -267,6 +267,11 @@ def test_networks_that_find_no_boundaries_take_no_rates(model: dict[str, Any]) -
     tiny.changed(tiny.DEFAULT, **model, slope=(0.1, 2.0), bounds=(0.5, 0.5)).check()
 
 
+def test_boundaries_that_are_given_are_not_learned() -> None:
+    with pytest.raises(InputError, match=r"^detectors\.estimator\b"):
+        tiny.changed(tiny.DEFAULT, rnn="hrnn", estimator="reinforce").check()
+
+
 @pytest.mark.parametrize(
     ("model", "rates"),
     [

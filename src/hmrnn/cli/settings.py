@@ -53,8 +53,10 @@ def train_arguments(words: list[str]) -> TrainArguments:
         from hmrnn.training.rundir import RunDirectory
 
         stored = RunDirectory(Path(out)).config()
-        for name, value in vars(config.data).items():
-            if (name == "format" or value is True) and getattr(stored.data, name, None) != value:
+        for field in dataclasses.fields(config.data):
+            name, value = field.name, getattr(config.data, field.name)
+            chosen = (name == "format" or value is True) and value != field.default  # by the preset
+            if kind.of(stored) is not kind.of(config) or (chosen and getattr(stored.data, name) != value):
                 raise InputError(
                     f"the run in {out} does not read data as {target}; choose another --out",
                     setting=f"data.{name}",

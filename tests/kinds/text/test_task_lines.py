@@ -200,3 +200,8 @@ def test_train_writes_a_report_of_lines(more: list[str], tmp_path: Path, monkeyp
     page = Path("run/report.html").read_text()
     assert "level 1" in page
     assert ("Norway: " in page) == (more[0] == "--data.condition")
+    flags = ("train", "names.txt", "--out", "run", "--resume", "--train.epochs", "2", "--no-report")
+    assert tiny.hmrnn(*flags) == 0  # as train says at its end: the format is the run's
+    assert json.loads(Path("run/config.json").read_bytes())["train"]["epochs"] == 2
+    for preset in ("ptb", "words", "labels"):
+        assert tiny.hmrnn("train", preset, "names.txt", *flags[2:]) == 2

@@ -66,6 +66,10 @@ class Text(Kind):
 
     def check(self, config: Config) -> None:
         t, size = config.train, config.segments.size
+        if config.model.rnn == "hrnn" and config.detectors.estimator == "reinforce":
+            raise InputError(
+                "is for hm-lstm; the boundaries of hrnn are given", setting="detectors.estimator", value="reinforce"
+            )
         if size and config.data.format == "lines":
             raise InputError("is for running text; leave it out", setting="segments.size", value=size)
         if config.detectors.pull_to == "segments" and config.detectors.pull_weight and not size:
