@@ -263,7 +263,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no vocabulary": (lambda d: rewrite(d, "input.json", b"{}"), "this is no vocabulary"),
     "config of another kind": (
         lambda d: rewrite(d, "config.json", b'{"model": {"num_layers": "three"}}'),
-        r"config.json is damaged, or of another version of hmrnn: .*\$.model.num_layers",
+        "config.json is damaged, or of another version",
     ),
 }
 

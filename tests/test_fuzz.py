@@ -14,4 +14,3 @@ def test_damaged_input_is_refused_in_one_line(tmp_path: Path, name: str) -> None
     outcome = fuzz.attack(fuzz.TARGETS[name](tmp_path), 80, seed=1)
     assert outcome.inputs == 80
     assert outcome.refused > 16
-    assert len(outcome.reasons) > 5

@@ -26,10 +26,7 @@ TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
 PAGES = [README, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *SITE]
 
 TEXT = "It was the best of times, it was the worst of times, it was the season of light.\n" * 25
-SMALL = (
-    "--model.hidden-size 8 --model.embedding-size 4 --model.output-size 8 --train.epochs 1 --train.batch-size 4 "
-    "--train.length 20 --train.device cpu"
-)
+SMALL = "--model.hidden-size 8 --model.output-size 8 --train.epochs 1 --train.batch-size 4 --train.device cpu"
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:

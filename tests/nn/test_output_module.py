@@ -10,6 +10,8 @@ import torch
 
 from hmrnn import HandwritingModel, LanguageModel
 from hmrnn.config import ModelConfig
+from hmrnn.kinds.strokes.settings import StrokeModelConfig
+from hmrnn.kinds.text.settings import TextModelConfig
 from hmrnn.nn.output_module import GatedOutput
 from literal import sigm
 
@@ -38,8 +40,8 @@ def test_gated_output_is_equations_11_and_12() -> None:
 
 @pytest.mark.parametrize("kind", ["text", "strokes"])
 def test_the_output_module_may_read_the_first_layer_alone(kind: str) -> None:
-    config = dataclasses.replace(CONFIG, output_layers="first", mixtures=2)
-    config.check()
+    sizes = dataclasses.asdict(CONFIG) | {"output_layers": "first"}
+    config = TextModelConfig(**sizes) if kind == "text" else StrokeModelConfig(**sizes, mixtures=2)
     model = (LanguageModel(SYMBOLS, config) if kind == "text" else HandwritingModel(config)).double()
     output = model.output
     assert [tuple(p.shape) for p in output.parameters()] == [(1, SIZES[0]), (8, SIZES[0])]

@@ -176,9 +176,9 @@ def test_commands_use_it_where_no_model_is_named(
     assert Path("figure.svg").read_bytes().startswith(b"<?xml")
     capsys.readouterr()
     assert tiny.hmrnn("plot", "--figure", "curves") == 2
-    assert capsys.readouterr().err == "hmrnn: english-small has no training curves; name a run directory by --model\n"
+    assert "metrics.jsonl" in capsys.readouterr().err
     assert tiny.hmrnn("evaluate") == 2
-    assert "english-small comes without its corpus: name a text by --file" in capsys.readouterr().err
+    assert "--file" in capsys.readouterr().err
     Path("text.txt").write_text(TEXT)
     assert tiny.hmrnn("evaluate", "--file", "text.txt", "--streams", 1, "--json") == 0
     assert json.loads(capsys.readouterr().out)["bits"] == pytest.approx(model.score(TEXT).bits, rel=1e-4)

@@ -23,6 +23,7 @@ from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.networks import PooledModel
 from hmrnn.kinds.strokes.network import HandwritingModel
+from hmrnn.kinds.strokes.settings import StrokeModelConfig
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.dropout import drop_units, drop_weights
 from hmrnn.nn.hmlstm import HMLSTM
@@ -180,12 +181,12 @@ def test_settings_that_a_model_has_no_use_for() -> None:
             with pytest.raises(InputError, match=rf"^detectors\.{name}\b"):
                 tiny.trainer(tiny.config(rnn=rnn, **{name: values}))
     tiny.trainer(tiny.config(rnn="gru", slope=(0.1, 2.0)))  # ignored
-    strokes = HandwritingModel(ModelConfig(hidden_size=(4,), output_size=4))
+    strokes = HandwritingModel(StrokeModelConfig(hidden_size=(4,), output_size=4))
     prepare(strokes, tiny.config(dropout_output=0.25, dropout_between=0.5))
     assert (strokes.output.dropout, strokes.rnn.dropout) == (0.25, 0.5)
     with pytest.raises(InputError, match=r"^regularise\.dropout_embedding 0\.2: "):
         prepare(strokes, tiny.config(dropout_embedding=0.2))
-    both = tiny.config(rnn="ln-lstm", bidirectional=True, zoneout=0.2)
+    both = tiny.changed(hmrnn.kind.presets()["labels"], rnn="ln-lstm", bidirectional=True, zoneout=0.2)
     model = PooledModel(3, True, 2, both.model)
     prepare(model, both)
     assert [way.zoneout for way in model.rnn.directions] == [0.2, 0.2]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import hmrnn
 import tiny
 import tiny_strokes
 from hmrnn import InputError
@@ -103,8 +103,7 @@ def test_the_gradient_is_clipped_by_value_then_by_norm() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(InputError, match=r"^train\.scheduled_sampling\b"):
         tiny.config(scheduled_sampling=(0.0, 2.0)).check()
-    labelled = tiny.config(scheduled_sampling=(0.0, 1.0))
-    labelled = dataclasses.replace(labelled, data=dataclasses.replace(labelled.data, format="labels"))
+    labelled = tiny.changed(hmrnn.kind.presets()["labels"], scheduled_sampling=(0.0, 1.0))
     with pytest.raises(InputError, match=r"^train\.scheduled_sampling\b"):
         labelled.check()
     with pytest.raises(InputError, match=r"^train\.clip_value -1: "):

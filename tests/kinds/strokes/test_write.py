@@ -86,8 +86,8 @@ def test_baselines_write_too() -> None:
         ({"temperature": float("inf")}, "temperature must be at least 0 and at most 1,000; got inf"),
         ({"seed": -1}, "seed must be at least 0"),
         ({"prime": np.zeros((4, 2))}, r"must be an array \(T, 3\).*got shape \(4, 2\)"),
-        ({"prime": np.zeros((0, 3))}, "at least one point"),
-        ({"prime": np.full((4, 3), np.nan)}, "pen_up must be 0 or 1|every step"),
+        ({"prime": np.zeros((0, 3))}, "point"),
+        ({"prime": np.full((4, 3), np.nan)}, "points"),
     ],
 )
 def test_what_cannot_be_asked_for(model: StrokeModel, wrong: dict[str, object], message: str) -> None:

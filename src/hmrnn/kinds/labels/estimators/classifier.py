@@ -103,9 +103,6 @@ class HMClassifier(SequenceEstimator):
     ) -> None:
         self._keep(locals())
 
-    def _head(self) -> dict[str, Any]:
-        return {"read_out": self.read_out, "attend": self.attend, "level": self.level}
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMClassifier:
         """Learn from sequences and their labels, strings or numbers; ``sample_weight`` is one number per sequence."""
         self._fit(X, y, sample_weight=sample_weight, class_weight=self.class_weight)

@@ -84,9 +84,6 @@ class HMRegressor(SequenceEstimator):
     ) -> None:
         self._keep(locals())
 
-    def _head(self) -> dict[str, Any]:
-        return {"read_out": self.read_out, "attend": self.attend, "level": self.level}
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMRegressor:
         """Learn from sequences and their numbers; ``sample_weight`` is one weight per sequence."""
         self._fit(X, y, sample_weight=sample_weight)

@@ -66,9 +66,10 @@ class SequenceEstimator(Estimator):
     random_state: int | np.random.RandomState | None
     verbose: bool
 
-    def _head(self) -> dict[str, Any]:
-        """Settings of the model that this kind of estimator adds."""
-        return {"bidirectional": bool(self.bidirectional)} if hasattr(self, "bidirectional") else {}
+    @classmethod
+    def _settings(cls) -> set[str]:
+        """The parameters that are settings of the model."""
+        return {field.name for field in dataclasses.fields(PRESETS[cls._modality].model)} & set(cls._names())
 
     def _config(self, seed: int) -> Config:
         """The preset of the command with this estimator's parameters."""
@@ -83,9 +84,8 @@ class SequenceEstimator(Estimator):
             preset,
             model=dataclasses.replace(
                 preset.model,
-                rnn=self.rnn,
-                embedding_size=self.embedding_size, hidden_size=sizes, num_layers=self.num_layers,
-                output_size=max(sizes), layer_norm=bool(self.layer_norm), **self._head(),
+                **{name: getattr(self, name) for name in self._settings()} | {"hidden_size": sizes},
+                output_size=max(sizes),
             ),
             train=dataclasses.replace(
                 preset.train, epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate,
@@ -223,19 +223,14 @@ class SequenceEstimator(Estimator):
             raise InputError(f"{cls.__name__} loads a {wanted}, and {source} holds a {got}")
         m, t, r = model.config.model, model.config.train, model.config.regularise
         sizes = m.hidden_size[0] if len(set(m.hidden_size)) == 1 else m.hidden_size
-        known: dict[str, Any] = {
-            "hidden_size": sizes, "num_layers": m.num_layers, "rnn": m.rnn,
-            "embedding_size": m.embedding_size, "layer_norm": m.layer_norm,
+        known: dict[str, Any] = {name: getattr(m, name) for name in cls._settings()} | {
+            "hidden_size": sizes,
             "rates": model.config.detectors.rates or None, "dropout": r.dropout_output,
             "weight_decay": r.weight_decay, "epochs": t.epochs,
             "batch_size": t.batch_size, "learning_rate": t.learning_rate, "patience": t.patience, "device": device,
             "random_state": t.seed,
         }  # fmt: skip
-        names = cls._names()
-        known |= {
-            name: getattr(m, name) for name in ("bidirectional", "read_out", "attend", "level", "crf") if name in names
-        }
-        known |= {"spelled": model.encoder.spelled} if "spelled" in names else {}
+        known |= {"spelled": model.encoder.spelled} if "spelled" in cls._names() else {}
         if isinstance(model.answer, Forecasts):
             known |= {"steps": model.answer.ahead, "window": model.answer.window}
         self = cls(**known)

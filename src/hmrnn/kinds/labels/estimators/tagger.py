@@ -76,9 +76,6 @@ class HMTagger(SequenceEstimator):
     ) -> None:
         self._keep(locals())
 
-    def _head(self) -> dict[str, Any]:
-        return {"crf": bool(self.crf)}
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMTagger:
         """Learn from sequences and their tags; ``sample_weight`` is one number per sequence."""
         if self.spelled is not None and not isinstance(self.spelled, bool | np.bool_):

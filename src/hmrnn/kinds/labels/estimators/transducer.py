@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from hmrnn.config import Config
 from hmrnn.kinds.labels.decision import Decision
 from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
 from hmrnn.kinds.labels.model import PairModel
@@ -83,9 +85,11 @@ class HMTransducer(SequenceEstimator):
     ) -> None:
         self._keep(locals())
 
-    def _head(self) -> dict[str, Any]:
-        found = self.rnn == "hm-lstm"  # a baseline finds no segments
-        return {"attend": self.attend if found else "steps", "level": self.level}
+    def _config(self, seed: int) -> Config:
+        config = super()._config(seed)
+        if config.model.detectors:
+            return config
+        return dataclasses.replace(config, model=dataclasses.replace(config.model, attend="steps"))  # none are found
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMTransducer:
         """Learn from sequences and what they are to be turned into."""
