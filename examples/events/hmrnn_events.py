@@ -6,7 +6,6 @@ the order of time, are a sequence; the model predicts each event and how long it
 
 import collections
 import csv
-import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -19,24 +18,25 @@ from hmrnn.errors import InputError
 from hmrnn.nn.distributions import Categorical
 from hmrnn.nn.predictor import Predictor
 from hmrnn.sequences import SequenceCorpus, SequenceKind
+from hmrnn.utils.inputs import read_text
 
 SIZE = 16  # of the embedding of an event
 
 
-@dataclasses.dataclass(frozen=True)
-class EventSpec:
-    """The events that a model knows; it reads an event as its number and the logarithm of the wait."""
+class EventSpec(NamedTuple):
+    """The events that a model knows; it reads of one its number and the logarithm of the wait."""
 
     events: tuple[str, ...]
     unit = "event"
 
     def encode(self, log: list[tuple[float, str]]) -> np.ndarray:
         """(T, 2) float32 of the (time, event) pairs of a user."""
-        if unknown := {event for _, event in log} - set(self.events):
-            raise InputError(f"the model does not know the event {sorted(unknown)[0]!r}")
-        places = [self.events.index(event) for _, event in log]
-        waits = np.diff([time for time, _ in log], prepend=log[0][0])
-        return np.stack([places, np.log1p(waits)], axis=1).astype(np.float32)
+        times, events = zip(*log)
+        if unknown := set(events) - set(self.events):
+            raise InputError(f"the model does not know the event {min(unknown)!r}")
+        places = [self.events.index(event) for event in events]
+        waits = np.log1p(np.diff(times, prepend=times[0]))
+        return np.array([places, waits], np.float32).T
 
     def decode(self, steps: np.ndarray) -> list[tuple[float, str]]:
         times = np.expm1(steps[:, 1].astype(np.float64)).cumsum()
@@ -120,9 +120,11 @@ class Events(SequenceKind):
     def load(self, config: Config, progress: object = None) -> SequenceCorpus:
         data, users = config.data, collections.defaultdict(list)
         for path in data.path:
-            with open(path, newline="") as file:
-                for row in csv.DictReader(file):
+            try:
+                for row in csv.DictReader(read_text(None, path, "characters").splitlines()):
                     users[row["user"]].append((float(row["time"]), row["event"]))
+            except (KeyError, ValueError) as error:
+                raise InputError(f"{path} is no log of events: {error}") from error
         logs = [sorted(log) for log in users.values() if len(log) > 1]
         spec = EventSpec(tuple(sorted({event for log in logs for _, event in log})))
         a, b = (int(len(logs) * share) for share in (data.valid_fraction, data.test_fraction))

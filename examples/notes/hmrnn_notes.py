@@ -1,7 +1,7 @@
 """Tunes as a kind of data for hmrnn.
 
-A file holds a tune on each line: notes such as c4, f#5 or r (a rest), separated by spaces, each with
-its length in quarters after a colon where that is not 1, as in `c4 d4 e4:2 r:0.5`.
+A file holds a tune on each line: notes such as c4, f#5 or r (a rest), separated by spaces, each
+with its length in quarters after a colon where that is not 1, as in `c4 d4 e4:2 r:0.5`.
 """
 
 import random
@@ -11,6 +11,7 @@ from pathlib import Path
 from hmrnn.config import Config, DataConfig, DetectorConfig, ModelConfig, TrainConfig
 from hmrnn.errors import InputError
 from hmrnn.sequences import SequenceCorpus, SequenceKind, SymbolSpec
+from hmrnn.utils.inputs import read_text
 
 NOTE = re.compile(r"([a-g][#b]?\d|r)(:\d+(\.\d+)?)?")
 
@@ -36,7 +37,8 @@ class Notes(SequenceKind):
     def load(self, config: Config, progress: object = None) -> SequenceCorpus:
         tunes: list[list[str]] = []
         for path in config.data.path:
-            for number, line in enumerate(Path(path).read_text().splitlines(), start=1):
+            lines = read_text(None, path, "characters").splitlines()
+            for number, line in enumerate(lines, start=1):
                 for note in line.split():
                     if not NOTE.fullmatch(note):
                         raise InputError(f"{path}, line {number}: {note!r} is not a note")
