@@ -162,3 +162,14 @@ def test_every_option_of_a_command_has_help_and_refers_to_options_that_exist() -
         for field in fields.values():
             assert field.metadata.get("needs", field.name) in fields, (name, field.name)
             assert field.metadata.get("reads", "text") in ("text", "strokes")
+
+
+def test_a_kind_of_data_has_no_flags_for_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ("--model.rnn hrnn", "--detectors.pull-weight 1", "--data.format tags", "--data.test-fraction 0.1"):
+        assert tiny.hmrnn("train", "labels", "a.tsv", *words.split()) == 2
+        assert words.split()[0] in capsys.readouterr().err
+    for kind, lacks in (("labels", {"hrnn", "reinforce", "tags"}), ("strokes", {"hrnn", "uncertainty", "segments"})):
+        assert tiny.hmrnn("train", kind, "--help") == 0
+        choices = re.findall(r"\{([\w,.-]+)\}", capsys.readouterr().out)
+        offered = {word for listed in choices for word in listed.split(",")}
+        assert not offered & lacks

@@ -34,7 +34,7 @@ def parse(
 ) -> dict[str, Any]:
     """The settings that ``words`` give, by their full names; ``--help`` prints the help and exits.
 
-    There are no flags for settings, or sections, in ``lacks``. InputError in one line if a word is wrong.
+    There are no flags for what is in ``lacks``, as in a Kind. InputError in one line if a word is wrong.
     """
     explain = any(word.startswith(("-h", "--help")) for word in words)
     parser = parser_of(kind, program, default, explain=explain, lacks=lacks)
@@ -132,12 +132,12 @@ def parser_of(
         groups[name] = parser.add_argument_group(name, None if only else textwrap.fill(_paragraph(part), WIDTH))
     for setting in settings:
         alias = getattr(kind, "ALIASES", {}).get(setting.name)
-        _add(groups[setting.name.rpartition(".")[0]], setting, alias, setting.doc if explain else "")
+        _add(groups[setting.name.rpartition(".")[0]], setting, alias, setting.doc if explain else "", lacks)
     return parser
 
 
-def _add(group: Any, setting: Setting, alias: str | None, doc: str) -> None:
-    """Add a setting to a parser or to one of its groups; ``alias`` is a further flag for it."""
+def _add(group: Any, setting: Setting, alias: str | None, doc: str, lacks: Collection[str]) -> None:
+    """Add a setting to a parser or to one of its groups, without values in ``lacks``; ``alias`` is a further flag."""
     name, kind, field, default, _ = setting
     required = default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
@@ -158,7 +158,7 @@ def _add(group: Any, setting: Setting, alias: str | None, doc: str) -> None:
         kind, *rest = typing.get_args(kind)
         more["nargs"] = 1 + len(rest) if ... not in rest else "*" if "." in name or place else "+"
     if typing.get_origin(kind) is Literal:
-        more["choices"] = typing.get_args(kind)
+        more["choices"] = [value for value in typing.get_args(kind) if f"{name} {value}" not in lacks]
         kind = type(more["choices"][0])
     else:
         more["metavar"] = field.metadata.get("metavar") or {int: "N", float: "X", str: "NAME"}[kind]

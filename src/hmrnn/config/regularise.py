@@ -15,7 +15,7 @@ class RegulariseConfig:
     weight_drop: Share = 0.0
     """DropConnect: share of the recurrent weights (U, V) set to zero in an update, except the detectors' rows."""
     dropout_embedding: Share = 0.0
-    """Text: share of the embedding set to zero, per sequence of an update."""
+    """Share of the embedding set to zero, per sequence of an update. Strokes have no embedding."""
     dropout_between: Share = 0.0
     """Share of a layer's units that the gates of the layer above do not see, per sequence of an update."""
     dropout_output: Share = 0.0

@@ -42,7 +42,11 @@ class Config:
         checks.check_lacking(self, reads.lacks, reads.name)
         m, t, d = self.model, self.train, self.detectors
         if self.data.valid_fraction + self.data.test_fraction >= 1:
-            raise InputError("and data.test_fraction must leave something for training", setting="data.valid_fraction")
+            raise InputError(
+                "and data.test_fraction must leave something for training",
+                setting="data.valid_fraction",
+                value=self.data.valid_fraction,
+            )
         if m.classes and m.condition_numbers:
             raise InputError("excludes model.condition_numbers; leave one of them out", setting="model.classes")
         if len(m.hidden_size) not in (1, m.num_layers):
@@ -77,5 +81,8 @@ class Config:
 
 
 SECTIONS = tuple(field.name for field in dataclasses.fields(Config))
-OF_TEXT = ("segments", "regularise.shift", "train.length", "train.validation_symbols", "model.ridge", "model.rnn hrnn")
+OF_TEXT = (
+    "segments", "regularise.shift", "train.length", "train.validation_symbols", "model.ridge", "model.rnn hrnn",
+    "detectors.pull_to segments",
+)  # fmt: skip
 """What all kinds of data lack that are no text: sections, settings and values of settings."""

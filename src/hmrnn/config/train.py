@@ -39,7 +39,7 @@ class TrainConfig:
     patience: Count = 1
     """Validations without improvement that make a plateau."""
     min_improvement: NotNegative = 0.0
-    """Smallest improvement of a validation that counts, in bits per symbol or nats per sequence of strokes."""
+    """Smallest improvement of a validation that counts, in the bits or nats that it measures."""
     clip_norm: NotNegative = 1.0
     """Largest norm of the gradient; 0: no clipping."""
     clip_value: NotNegative = 0.0

@@ -31,15 +31,23 @@ MODELS: dict[str, type[ModelConfig]] = {
 }  # fmt: skip
 
 
+OF_PREDICTION = (
+    "data.test_fraction", "train.scheduled_sampling", "detectors.estimator reinforce", "detectors.discount",
+    "detectors.entropy", "detectors.pull_to", "detectors.pull_weight", "detectors.pull_delay", "detectors.pull_margin",
+)  # fmt: skip
+"""What is lacked where no next step is predicted, and no part is kept for a test."""
+
+
 class Labelled(Kind):
     """One of the five; ``per`` is what its nats are counted per, ``error`` what its error is a share of."""
-
-    lacks = (*OF_TEXT, *CONTEXT, "train.scheduled_sampling")
 
     def __init__(self, name: str, per: str, error: str = "wrong") -> None:
         self.name, self.formats = name, (name,)
         self.per, self.error = per, error
         self.presets, self.notes = {name: PRESETS[name]}, NOTES
+        self.lacks = (
+            *OF_TEXT, *CONTEXT, *OF_PREDICTION, *(f"data.format {other}" for other in PRESETS if other != name)
+        )  # fmt: skip
         self.Settings = SeriesData if name == "series" else LabelData
         self.Model = MODELS[name]
         self.options = {"predict": Beam if name == "pairs" else Predict}

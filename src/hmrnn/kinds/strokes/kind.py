@@ -30,7 +30,10 @@ class Handwriting(Kind):
     name = "strokes"
     formats = ("strokes", "iamondb", "handwritten")
     Settings, Model = StrokeData, StrokeModelConfig
-    lacks = (*OF_TEXT, "model.embedding_size", "regularise.dropout_embedding")
+    lacks = (
+        *OF_TEXT, "model.embedding_size", "regularise.dropout_embedding", "detectors.pull_to uncertainty",
+        "detectors.pull_to entropy",
+    )  # fmt: skip
     options, presets, notes = OPTIONS, PRESETS, NOTES
 
     @property
