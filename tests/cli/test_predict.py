@@ -178,7 +178,7 @@ def test_other_commands_point_to_predict(runs: Path, capsys: pytest.CaptureFixtu
 
 BAD: list[tuple[str, list[str], str]] = [
     ("labels", ["--data.ahead", "5"], "--data.ahead"),
-    ("labels", ["--detectors.pull-weight", "1"], "hmrnn: --detectors.pull-weight"),
+    ("labels", ["--detectors.pull-weight", "1"], "hmrnn: unknown option --detectors.pull-weight"),
     ("labels", ["--model.attend", "segments", "--model.level", "2"], "hmrnn: --model.level 2"),
     ("tags", ["--model.rnn", "hrnn"], "hmrnn: --model.rnn"),
     ("labels", ["--model.crf"], "--model.crf"),
