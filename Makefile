@@ -19,7 +19,7 @@ define install
 		echo "the demo will read the Python manual, as its novel could not be installed"; }
 endef
 
-.PHONY: demo test pytest sanitize docs stress fuzz lint clean
+.PHONY: demo test pytest sanitize wheel docs stress fuzz lint clean
 
 demo: $(VENV)/installed
 	$(BIN)/hmrnn demo
@@ -33,6 +33,10 @@ pytest: $(VENV)/installed-test
 # The native library under sanitizers, with cases that the reference agrees with.
 sanitize: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python tests/native/sanitize.py
+
+# A wheel in dist, for this machine; for another with TARGET="linux aarch64" or "darwin arm64", which takes minutes.
+wheel: $(VENV)/installed-test
+	$(if $(TARGET),HMRNN_TARGET="$(TARGET)") $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 # The tables of the recorded results, then the site in build/docs; nothing is fetched, and a warning is an error.
 docs: $(VENV)/installed-docs

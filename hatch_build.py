@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -35,8 +34,7 @@ class NativeLibrary(BuildHookInterface):
         except build.BuildError as error:
             self.app.display_warning(f"hmrnn: no native CPU library is built: {error}")
             return
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data.update(pure_python=False, tag=f"py3-none-{platform}")
+        build_data.update(pure_python=False, tag=f"py3-none-{build.tag()}")
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         self.made.cleanup()

@@ -179,7 +179,7 @@ def replay(compiler: list[str], kind: str, level: str, recordings: list[Path]) -
 
 
 def main() -> None:
-    compiler = build._system_compiler()
+    compiler = build.compiler()
     if not compiler:
         sys.exit("make sanitize needs g++ or clang++")
     if reason := library.why_not():

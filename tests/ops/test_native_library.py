@@ -134,7 +134,7 @@ def test_it_is_compiled_again_only_if_a_source_changed(sources: Path) -> None:
 
 def test_of_processes_that_start_at_once_one_compiles(sources: Path, tmp_path: Path) -> None:
     compiler = tmp_path / "compiler"
-    real = shlex.join(build._system_compiler())
+    real = shlex.join(build.compiler())
     compiler.write_text(f'#!/bin/sh\necho call >> {shlex.quote(str(tmp_path / "calls"))}\nexec {real} "$@"\n')
     compiler.chmod(0o755)
     shutil.copy(build.__file__, sources)
@@ -205,3 +205,15 @@ def test_without_it_the_reference_runs(sources: Path, monkeypatch: pytest.Monkey
     assert choose_engine("auto", torch.device("cpu"), Options()) == "reference"
     with pytest.raises(InputError, match="HMRNN_NATIVE"):
         choose_engine("native", torch.device("cpu"), Options())
+
+
+@pytest.mark.parametrize(
+    ("target", "tag"), [("linux aarch64", "manylinux_2_28_aarch64"), ("darwin arm64", "macosx_11_0_arm64")]
+)
+def test_a_wheel_for_another_machine_is_the_work_of_ziglang(target: str, tag: str, tmp_path: Path) -> None:
+    program = "import build; print(build.tag(), *build.LEVELS, *build.requirements())"
+    shutil.copy(build.__file__, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=os.environ | {"HMRNN_TARGET": target}, capture_output=True
+    )
+    assert done.stdout.decode().split() == [tag, "base", build.ZIGLANG]

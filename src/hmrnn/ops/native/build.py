@@ -1,6 +1,7 @@
 """Compiles the native CPU library, one shared library for each vector level that a processor may have.
 
 It imports only the standard library: hatch_build.py loads this file by its path, before anything is installed.
+``HMRNN_TARGET="linux aarch64"`` has ziglang compile for another machine: its system (linux or darwin) and processor.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-MACHINE = platform.machine()
-LINUX = sys.platform == "linux"
+CROSS = "HMRNN_TARGET" in os.environ
+SYSTEM, MACHINE = os.environ["HMRNN_TARGET"].split() if CROSS else (sys.platform, platform.machine())
+LINUX = SYSTEM == "linux"
 ZIGLANG = "ziglang>=0.14,<1"  # the package that has a C++ compiler, for machines without one
 FLAGS = ["-O3", "-std=c++17", "-fPIC", "-pthread", "-fvisibility=hidden"]
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
@@ -29,6 +32,7 @@ LEVELS: dict[str, list[str]] = {"base": []}
 if MACHINE == "x86_64":
     LEVELS = {"avx512": ["-march=x86-64-v4", "-mprefer-vector-width=512"], "avx2": ["-march=x86-64-v3"],
               "base": ["-march=x86-64-v2"]}  # fmt: skip
+ZIG = {"arm64": "aarch64"}  # its names of processors, where they are others
 
 
 class BuildError(Exception):
@@ -37,8 +41,15 @@ class BuildError(Exception):
 
 def requirements() -> list[str]:
     """What must be installed to compile: nothing where there is a compiler."""
-    packaged = LINUX and MACHINE in ("x86_64", "aarch64")
-    return [] if "CXX" in os.environ or _system_compiler() or not packaged else [ZIGLANG]
+    packaged = CROSS or (LINUX and MACHINE in ("x86_64", "aarch64"))
+    return [ZIGLANG] if packaged and not compiler() else []
+
+
+def tag() -> str:
+    """The platform in the name of a wheel: what the package's compiler makes runs with glibc 2.28 or macOS 11."""
+    if compiler():
+        return sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    return f"manylinux_2_28_{MACHINE}" if LINUX else f"macosx_11_0_{MACHINE}"
 
 
 def up_to_date() -> dict[str, Path]:
@@ -46,7 +57,7 @@ def up_to_date() -> dict[str, Path]:
 
     Of several processes one compiles, and the others wait.
     """
-    digest = hashlib.sha256(f"{sys.platform} {MACHINE}".encode())
+    digest = hashlib.sha256(f"{SYSTEM} {MACHINE}".encode())
     for source in [Path(__file__), *sorted(FOLDER.glob("*.h")), *sorted(FOLDER.glob("*.cpp"))]:
         digest.update(source.read_bytes())
     libraries = {level: FOLDER / f"_hmrnn_{level}.{digest.hexdigest()[:16]}.so" for level in LEVELS}
@@ -74,13 +85,15 @@ def _renew(libraries: dict[str, Path]) -> None:
 def compile_all(folder: Path) -> dict[str, Path]:
     """Compile the libraries of all levels, at the same time, into ``folder``. BuildError if that fails."""
     zig = [sys.executable, "-m", "ziglang", "c++"]
-    command = shlex.split(os.environ.get("CXX", "")) or _system_compiler()
+    command = compiler()
     if not command and not importlib.util.find_spec("ziglang"):
         raise BuildError("found no compiler for C++17 (c++, g++ or clang++), nor the package ziglang, which has one")
     if command and not shutil.which(command[0]):
         raise BuildError(f"CXX names a compiler that cannot be run: {command[0]}")
     command, packaged = command or zig, not command
-    target = [f"--target={MACHINE}-linux-gnu.2.28"] if packaged and LINUX else []  # runs with glibc 2.28 or later
+    target = []
+    if packaged:
+        target = [f"--target={MACHINE}-linux-gnu.2.28" if LINUX else f"--target={ZIG.get(MACHINE, MACHINE)}-macos.11.0"]
     link = [*command, *target, "-shared", "-pthread"]
     if LINUX:
         exports = folder / "exports"
@@ -100,8 +113,10 @@ def compile_all(folder: Path) -> dict[str, Path]:
     return made
 
 
-def _system_compiler() -> list[str]:
-    """The first command of a C++ compiler that knows C++17 and all levels; empty if there is none."""
+def compiler() -> list[str]:
+    """The command of a C++ compiler that knows C++17 and all levels; empty if the package's must do it."""
+    if CROSS or "CXX" in os.environ:
+        return [] if CROSS else shlex.split(os.environ["CXX"])
     check = [*FLAGS, *next(iter(LEVELS.values())), "-fsyntax-only", "-x", "c++", "-"]
     for name in filter(shutil.which, ("c++", "g++", "clang++")):
         if subprocess.run([name, *check], input=b"#include <thread>", capture_output=True).returncode == 0:
