@@ -115,7 +115,7 @@ def compile_all(folder: Path) -> dict[str, Path]:
 
 def compiler() -> list[str]:
     """The command of a C++ compiler that knows C++17 and all levels; empty if the package's must do it."""
-    if CROSS or "CXX" in os.environ:
+    if CROSS or os.environ.get("CXX"):
         return [] if CROSS else shlex.split(os.environ["CXX"])
     check = [*FLAGS, *next(iter(LEVELS.values())), "-fsyntax-only", "-x", "c++", "-"]
     for name in filter(shutil.which, ("c++", "g++", "clang++")):
