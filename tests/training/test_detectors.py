@@ -115,7 +115,9 @@ def flags_of(settings: str) -> list[str]:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_what_is_advised_can_be_done(preset: str) -> None:
     """Whatever the preset has, and whatever the run that was told so had."""
-    free = flags_of("detectors.rate_weight 0 detectors.rate_control 0 detectors.pull_weight 0")
+    lacks = kind.of(PRESETS[preset]).lacks
+    off = ("detectors.rate_weight", "detectors.rate_control", "detectors.pull_weight")
+    free = flags_of(" ".join(f"{name} 0" for name in off if name not in lacks))
     for layers in (2, 3, 5):
         flags = flags_of(advice(1, 0.0, layers - 1).partition("held rates: ")[2])
         for run in (["--model.num-layers", str(layers)], ["--model.num-layers", str(layers), *free]):
