@@ -37,7 +37,7 @@ def _decoded(data: bytes) -> Any:
 def from_json(data: bytes, kind: type[T], source: str) -> T:
     """The ``kind`` that ``data`` holds; InputError names ``source`` and the field that does not fit."""
     try:
-        plain = _decoded(data)
+        plain = _decoded(data) if kind is Config else msgspec.json.decode(data)  # only a config names files
         found: Any = _config(plain) if kind is Config else msgspec.convert(plain, kind)
     except (ValueError, RecursionError) as error:  # those of msgspec, json and Unicode are ValueErrors
         raise InputError(f"{source} is damaged, or of another version of hmrnn: {error}") from error
