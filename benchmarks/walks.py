@@ -77,7 +77,7 @@ def main() -> int:
     arguments = parser.parse_args()
     found = walks()
     rows = [f"| {name} | {len(files)} | {LIMITS[name]} |" for name, files in found.items()]
-    table = "\n".join(["| walk | files | at most |", "|---|---|---|", *rows])
+    table = "\n".join(["| walk | files | goal |", "|---|---|---|", *rows])
     print(table)
     if arguments.files:
         for name, files in found.items():

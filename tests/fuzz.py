@@ -448,7 +448,7 @@ USES: tuple[tuple[list[str], tuple[str, ...], tuple[str, ...]], ...] = (
     (["export", "-m", "text", "--out", "made"], (), ("-m", "--out")),
     (["data", "story.txt"], (), ("--path", "--archive")),
     (["bench", "--modes"], ("--threads", "--repeats", "--sizes"), ()),  # refused for want of a mode: it would take long
-    (["train", "story.txt", *TRAIN, "--out", "run"], (), ("--out", "--from", "--data.path", "--data.cache")),
+    (["train", "story.txt", *TRAIN, "--out", "run"], (), ("--out", "--from", "--data.path")),
 )  # fmt: skip
 """Commands, their flags that take numbers, and those that take names."""
 ENDLESS = {"train.epochs", "train.threads", "train.patience", "train.divisions"}
