@@ -176,6 +176,7 @@ WRONG: list[tuple[str, Any]] = [
     ("data.path", "book.txt"),
     ("data.bytes", True),
     ("data.valid_fraction", 0.0),
+    ("data.valid_fraction", 0.95),
     ("data.test_fraction", 0.95),
     ("data.valid_fraction", math.nan),
 ]

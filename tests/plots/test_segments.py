@@ -11,7 +11,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from hmrnn import InputError, Segmentation
 from hmrnn.plots.segments import segments
-from hmrnn.plots.text import figure3
+from hmrnn.plots.text import figure3, figure4
 
 
 def found(text: str, ends: list[set[int]]) -> Segmentation:
@@ -49,6 +49,13 @@ def test_tokens_stand_beside_each_other() -> None:
     rows = [boxes[:4], boxes[4:]]
     assert all(a.x1 < b.x0 for row in rows for a, b in itertools.pairwise(row))
     assert boxes[4].x0 < boxes[3].x0
+
+
+@pytest.mark.parametrize("draw", [segments, figure3, figure4])
+@pytest.mark.parametrize("columns", [0, -1])
+def test_a_line_holds_a_symbol(draw, columns: int) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(InputError):
+        draw(found("ab", [{1}]), columns=columns)
 
 
 def test_too_large_for_a_figure() -> None:

@@ -41,7 +41,8 @@ class Config:
         checks.check_needs(self)
         checks.check_lacking(self, reads.lacks, reads.name)
         m, t, d = self.model, self.train, self.detectors
-        if self.data.valid_fraction + self.data.test_fraction >= 1:
+        tested = not checks.lacking("data.test_fraction", reads.lacks)
+        if tested and self.data.valid_fraction + self.data.test_fraction >= 1:
             raise InputError(
                 "and data.test_fraction must leave something for training",
                 setting="data.valid_fraction",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hmrnn.analysis.render import visible
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.plots.style import GREY, new_page, styled
+from hmrnn.plots.style import GREY, check_columns, new_page, styled
 from hmrnn.plots.text import in_cell
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ _CELL, _LINE, _GAP, _LEFT = 0.105, 0.27, 0.16, 0.65
 
 def segments(segmentation: Segmentation, *, columns: int = 84) -> Figure:
     """The text once per level, every segment a coloured block; ``columns`` characters a line, or tokens as wide."""
+    check_columns(columns)
     T = len(segmentation)
     longest = max(len(visible(symbol)) for symbol in segmentation.symbols)
     spread = 1 if longest == 1 else longest + 0.5  # cells that a token takes, with a space between two

@@ -55,6 +55,12 @@ def new_figure(width: float, height: float, **options: Any) -> Figure:
     return Figure(figsize=(width, height), facecolor="white", **options)
 
 
+def check_columns(columns: int) -> None:
+    """InputError unless a line can hold a symbol."""
+    if columns < 1:
+        raise InputError(f"columns must be at least 1; got {columns}")
+
+
 def new_page(width: float, height: float, xlim: tuple[float, float], ylim: tuple[float, float]) -> tuple[Figure, Axes]:
     """A figure, and axes that fill it without being seen."""
     figure = new_figure(width, height)

@@ -11,7 +11,7 @@ import numpy as np
 
 from hmrnn.analysis.render import visible
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.plots.style import GREY, SMALL, new_page, styled, superscript
+from hmrnn.plots.style import GREY, SMALL, check_columns, new_page, styled, superscript
 
 if TYPE_CHECKING:
     from matplotlib.collections import QuadMesh
@@ -62,6 +62,7 @@ class _Page:
     """
 
     def __init__(self, segmentation: Segmentation, columns: int, layers: int) -> None:
+        check_columns(columns)
         T, levels = len(segmentation), segmentation.levels
         self.rows = [range(start, min(start + columns, T)) for start in range(0, T, columns)]
         self.pitch = _TEXT + (levels + layers) * _LINE + _GAP

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import gzip
 import io
 import json
@@ -16,6 +17,7 @@ from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers.labels import Labels
 from hmrnn.kinds.labels.files import parse, parse_series
 from hmrnn.kinds.labels.load import load_labelled
+from hmrnn.kinds.labels.presets import PRESETS
 from hmrnn.kinds.labels.settings import LabelData
 
 REST = "\t_" * 6
@@ -180,7 +182,7 @@ def test_corpus_of_files(tmp_path: Path) -> None:
     (tmp_path / "none.txt").write_text("a\nb\n")
     (tmp_path / "named.csv").write_text("review,sentiment\n" + "good,x\nbad,y\n" * 10)
     (tmp_path / "bytes.tsv").write_bytes(b"\xff\tx\n")
-    for name, named in ((".", ""), ("none.txt", "label"), ("named.csv", "'sentiment'"), ("bytes.tsv", "0xff")):
+    for name, named in ((".", tmp_path.name), ("none.txt", "label"), ("named.csv", "'sentiment'"), ("bytes.tsv", "0xff")):
         with pytest.raises(InputError, match=named):
             load_labelled(LabelData(format="labels", path=(str(tmp_path / name),)))
     # a label that occurs once, first: below a header, of a series, and a number
@@ -188,6 +190,16 @@ def test_corpus_of_files(tmp_path: Path) -> None:
         (tmp_path / "first.csv").write_text(f"{first}\n" + f"{row},x\n{row},y\n" * 10)
         corpus = load_labelled(LabelData(format="labels", path=(str(tmp_path / "first.csv"),)))
         assert corpus.encoder.answer.size == 3
+
+
+@pytest.mark.parametrize("kind", PRESETS)
+def test_all_but_a_few_may_be_held_out(kind: str) -> None:
+    """Nothing is kept for a test."""
+    config = PRESETS[kind]
+    dataclasses.replace(config, data=dataclasses.replace(config.data, valid_fraction=0.97)).check()
+    with pytest.raises(InputError) as error:
+        dataclasses.replace(config, data=dataclasses.replace(config.data, valid_fraction=1.0)).check()
+    assert error.value.setting == "data.valid_fraction"
 
 
 def test_the_first_pair_is_shown_where_it_may_be_a_header(tmp_path: Path) -> None:

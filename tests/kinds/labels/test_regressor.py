@@ -81,6 +81,8 @@ def test_numbers_of_steps(tmp_path: Path) -> None:
         alone.score(X, y)
     with pytest.raises(InputError, match="y "):
         alone.score(X, 5)
+    with pytest.raises(InputError, match="y "):
+        alone.score(X, [])
     with pytest.raises(InputError, match=r"^read_out\b"):
         hmrnn.HMRegressor(**ONE, read_out="last").fit(X, y)
 

@@ -223,6 +223,16 @@ def test_every_line_has_a_part_or_none_has(tmp_path: Path) -> None:
         load_strokes(config(folder, format="strokes"))
     (folder / "b.npz").unlink()
     assert read_collection(config(folder, format="strokes")).split == ("train", "test", "valid", "train")
+    (tmp_path / "empty").mkdir()
+    data = StrokeData(path=(str(folder), str(tmp_path / "empty")))
+    with pytest.raises(InputError) as error:
+        read_collection(data)
+    assert error.value.setting == "data.path"
+
+
+def test_no_names_are_numbers(tmp_path: Path) -> None:
+    npz(tmp_path / "a.npz", **arrays(names=np.zeros(0, "S1")))
+    assert read_strokes(tmp_path / "a.npz").names == ("1", "2")
 
 
 @pytest.mark.parametrize(("field", "value"), [("min_points", 1), ("split_seed", -1), ("lines", 0)])

@@ -64,16 +64,18 @@ def read_collection(config: StrokeData, progress: Progress | None = None) -> Str
         return _read_iamondb(config, paths, progress)
     if paths and all(map(iamondb.is_iamondb, paths)):  # its official sets are for the format iamondb
         return dataclasses.replace(_read_iamondb(config, paths, progress), split=())
-    files: list[Path] = []
-    for path in paths:
-        files += sorted(p for p in path.rglob("*") if p.is_file() and is_stroke_file(p)) if path.is_dir() else [path]
-    if not files:
+    found = [
+        sorted(p for p in path.rglob("*") if p.is_file() and is_stroke_file(p)) if path.is_dir() else [path]
+        for path in paths
+    ]
+    if not found or not all(found):
         raise InputError(
-            "must name files of strokes (.npz, .json, .csv) or a folder with such; for IAM-OnDB its folder, "
+            "must name files of strokes (.npz, .json, .csv) or folders with such; for IAM-OnDB its folder, "
             "lineStrokes-all.tar.gz or an archive",
             setting="data.path",
             value=config.path,
         )
+    files = [file for each in found for file in each]
     report = count_progress(progress, total_size(source_state(files)))
     return joined([read_file(path, report) for path in files])
 

@@ -286,7 +286,8 @@ def from_arrays(
             f"{source}: there must be a sequence, and each must have a point: offsets ascend from 0 to {len(xy)}, the "
             f"number of points; got {offsets}"
         )
-    columns = {"names": tuple(map(str, range(1, len(lengths) + 1))) if names is None else names, **columns}
+    numbered = tuple(map(str, range(1, len(lengths) + 1)))
+    columns = {"names": numbered if names is None or not len(names) else names, **columns}
     for what, column in columns.items():
         text = "".join(column)
         if len(column) not in (0, len(lengths)) or text.encode("utf-8", "replace").decode() != text:

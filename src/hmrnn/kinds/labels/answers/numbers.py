@@ -94,7 +94,7 @@ class Numbers(Scaled, frozen=True, tag="numbers"):
         each = [numbers_of(one, Name(names.y[k])) for k, one in enumerate(y)]
         if len({(rows, found.shape[1]) for found, rows in each}) > 1:
             raise InputError(f"{names.y.whole} must hold as many numbers for each step")
-        return [found for found, _ in each], {"rows": each[0][1], "steps": True}
+        return [found for found, _ in each], {"rows": any(rows for _, rows in each), "steps": True}
 
     def describe(self) -> str:
         return f"{self.size} number(s) for each {'step' if self.steps else 'sequence'}"

@@ -47,7 +47,7 @@ class SequenceEstimator(Estimator):
 
     _modality: ClassVar[str]
     _model: ClassVar[type[LabelledModel]]
-    # parameters that all of them have
+    # parameters of all of them; a forecaster, which has no bidirectional, would read what it has to predict
     hidden_size: int | Sequence[int]
     num_layers: int
     rnn: str
