@@ -182,7 +182,8 @@ def test_corpus_of_files(tmp_path: Path) -> None:
     (tmp_path / "none.txt").write_text("a\nb\n")
     (tmp_path / "named.csv").write_text("review,sentiment\n" + "good,x\nbad,y\n" * 10)
     (tmp_path / "bytes.tsv").write_bytes(b"\xff\tx\n")
-    for name, named in ((".", tmp_path.name), ("none.txt", "label"), ("named.csv", "'sentiment'"), ("bytes.tsv", "0xff")):
+    wrong = {".": tmp_path.name, "none.txt": "label", "named.csv": "'sentiment'", "bytes.tsv": "0xff"}
+    for name, named in wrong.items():
         with pytest.raises(InputError, match=named):
             load_labelled(LabelData(format="labels", path=(str(tmp_path / name),)))
     # a label that occurs once, first: below a header, of a series, and a number
