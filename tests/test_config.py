@@ -213,6 +213,11 @@ def test_json_that_does_not_fit() -> None:
         assert "\n" not in str(info.value)
 
 
+def test_json_that_does_not_fit_is_located() -> None:
+    with pytest.raises(InputError, match=r"\$\.model\.rnn\b"):
+        from_json(b'{"data": {"format": "text"}, "model": {"rnn": "mamba"}}', Config, "here")
+
+
 def test_a_setting_that_there_is_not() -> None:
     """It is not passed over: a name mistyped, or one of a newer version, would give another model without a word."""
     for data, name in (

@@ -26,8 +26,9 @@ class InputError(ValueError):
 
     def __init__(self, message: str, *, setting: str = "", value: Any = None) -> None:
         self.message, self.setting, self.value = message, setting, value
-        shown = "" if value is None else f" {' '.join(map(str, value)) if isinstance(value, tuple) else value}"
-        line = "\\n".join((f"{setting}{shown}: {message}" if setting else message).splitlines())
+        words = value if isinstance(value, tuple) else () if value is None else (value,)
+        named = " ".join([setting, *map(str, words)]).rstrip()
+        line = "\\n".join((f"{named}: {message}" if setting else message).splitlines())
         super().__init__(line if len(line) <= _LONGEST else f"{line[:700]} ... {line[-290:]}")
 
     def renamed(self, name: str) -> InputError:

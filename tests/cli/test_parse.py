@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -144,14 +145,18 @@ def test_help_of_train_has_the_defaults_of_the_preset(
     assert re.search(r"--regularise.shift, --regularise.no-shift [^()]*\(default: off\)", out)
 
 
-def test_every_command_names_its_own_flag(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_names_its_own_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         ("train text", "hmrnn: --data.path"),
         ("train handwritten --data.lines 1", "hmrnn: --data.lines 1"),
+        ("train handwritten --train.device tpu --out {run}", "hmrnn: --train.device 'tpu': "),
+        ("train handwritten --data.lines 9 --out {run} --train.engine fast", "hmrnn: --train.engine 'fast': "),
+        ("segment --device tpu x", "hmrnn: --device 'tpu': "),
+        ("train handwritten --model.hidden-size", "hmrnn: --model.hidden-size: "),
         ("train ptb --model.rnn gru --detectors.rates 0.5 0.1", "hmrnn: --detectors.rates"),
         ("data ptb", "hmrnn: --path"),
     ):
-        assert tiny.hmrnn(*words.split()) == 2
+        assert tiny.hmrnn(*words.format(run=tmp_path).split()) == 2
         err = capsys.readouterr().err
         assert message in err, err
 

@@ -122,11 +122,9 @@ def test_bad_construction_is_named() -> None:
         HMLSTMCell(4, 2.5)
     with pytest.raises(InputError, match=r"^input_size must be a whole number of at least 1; got -1$"):
         HMLSTMCell(-1, 6)
-    with pytest.raises(
-        InputError, match=r"^boundary must be one of step, sample, soft, gumbel, reinforce; got 'hard'$"
-    ):
+    with pytest.raises(InputError, match="^boundary 'hard': "):
         HMLSTMCell(4, 6, boundary="hard")
-    with pytest.raises(InputError, match=r"^on_copy must be one of hold, evaluate; got 'skip'$"):
+    with pytest.raises(InputError, match="^on_copy 'skip': "):
         HMLSTMCell(4, 6, on_copy="skip")
 
 

@@ -78,7 +78,7 @@ def test_forward_derivatives_are_straight_through_too() -> None:
 
 def test_an_engine_with_a_backward_pass_of_its_own_says_so() -> None:
     rnn, x = network("native"), inputs()
-    says = '^engine "native" cannot run here: torch.func cannot transform it; use engine="auto" or "reference"$'
+    says = "^engine native: cannot run here: torch.func cannot transform it"
     with pytest.raises(InputError, match=says):
         grad(lambda p: loss(rnn, p, x))(parameters(rnn))
     rnn.engine = "cuda"

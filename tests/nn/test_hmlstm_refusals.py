@@ -115,11 +115,11 @@ def test_autocast_accepts_what_it_can_convert_alone() -> None:
             "hidden_size must be one number or 3, one per layer; got 2: (4, 5); give num_layers=2",
         ),
         ({"hidden_size": ()}, "hidden_size must be one number or 3, one per layer; got 0: ()"),
-        ({"boundary": "hard"}, "boundary must be one of step, sample, soft, gumbel, reinforce; got 'hard'"),
-        ({"on_copy": "skip"}, "on_copy must be one of hold, evaluate; got 'skip'"),
+        ({"boundary": "hard"}, "boundary 'hard': must be one of step, sample, soft, gumbel, reinforce"),
+        ({"on_copy": "skip"}, "on_copy 'skip': must be one of hold, evaluate"),
         ({"detector_hidden": -1}, "detector_hidden must be a whole number of at least 0; got -1"),
         ({"detector_hidden": True}, "detector_hidden must be a whole number of at least 0; got True"),
-        ({"engine": "fastest"}, f"engine must be one of {', '.join(ENGINES)}; got 'fastest'"),
+        ({"engine": "fastest"}, f"engine 'fastest': must be one of {', '.join(ENGINES)}"),
     ],
 )
 def test_bad_construction_is_named(arguments: dict[str, Any], message: str) -> None:

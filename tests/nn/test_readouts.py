@@ -143,7 +143,7 @@ def test_what_is_refused() -> None:
         segment_states(out, 1, [9, 4, 0])
     with pytest.raises(InputError, match=r'^pool "last" is the state at the end of the sequence, so level must be 0'):
         SequenceReadOut(SIZES, 2, level=1)
-    with pytest.raises(InputError, match=r"^pool must be one of last, mean, max, attention; got 'sum'$"):
+    with pytest.raises(InputError, match="^pool 'sum': "):
         SequenceReadOut(SIZES, 2, pool="sum")  # type: ignore[arg-type]
     with pytest.raises(
         InputError, match=r"^the layers must have the sizes \(6, 4\), rnn.output_sizes; got \[6, 4, 3\]$"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 import pytest
 import torch
@@ -17,13 +16,13 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("name", ["nonsense", "meta", "cuda:x", "mps"])
 def test_devices_that_are_none(name: str) -> None:
-    with pytest.raises(InputError, match=f"must be auto, cpu, cuda or cuda:N; got '{name}'"):
+    with pytest.raises(InputError, match=f"^device '{name}': "):
         choose_device(name)
 
 
 def test_what_names_no_device() -> None:
     for given in (None, 1.5, torch.device("meta")):
-        with pytest.raises(InputError, match="must be auto, cpu, cuda or cuda:N; got "):
+        with pytest.raises(InputError, match="^device "):
             find_device(given)
 
 
@@ -44,21 +43,21 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_device("auto") == torch.device("cuda")  # the current one; a library leaves that as it is
     assert len(current) == 2
     for ask in (choose_device, find_device):
-        with pytest.raises(InputError, match="the device is 'cuda:2', but there are 2 GPUs"):
+        with pytest.raises(InputError, match="^device cuda:2: there are 2 GPUs"):
             ask("cuda:2")
     monkeypatch.setenv("LOCAL_RANK", "3")
-    with pytest.raises(InputError, match="the device is 'cuda:3', but there are 2 GPUs"):
+    with pytest.raises(InputError, match="^device cuda:3: there are 2 GPUs"):
         choose_device("cuda")
 
 
-@pytest.mark.parametrize(
-    ("device", "message"), [("gpu", "the device must be auto, cpu, cuda or cuda:N; got 'gpu'"), ("cuda", "sees no GPU")]
-)
-def test_a_model_says_what_it_cannot_use(monkeypatch: pytest.MonkeyPatch, device: Any, message: str) -> None:
+@pytest.mark.parametrize("device", ["gpu", "cuda"])
+def test_a_model_says_what_it_cannot_use(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError) as refused:
         hmrnn.load("english-small", device=device)
+    assert refused.value.setting == "device"
     for model in (hmrnn.load("english-small", device="auto"), tiny_strokes.model()):
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError) as refused:
             model.to(device)
+        assert refused.value.setting == "device"
         assert model.to(CPU) is model

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 
 import pytest
 
+from hmrnn.web import work as work_module
 from hmrnn.web.limits import Limits
 from hmrnn.web.refusal import Refusal
 from hmrnn.web.work import Slices, Worker
@@ -126,6 +128,43 @@ def test_a_job_rests_until_its_future_is_done() -> None:
         assert await job == [b"done"]
 
     with_worker(Limits(), main)
+
+
+def test_a_client_that_leaves_is_not_told_how_its_future_ends() -> None:
+    future: Future[bytes] = Future()
+    told: list[object] = []
+    future.set_running_or_notify_cancel()
+
+    def waits() -> Slices:
+        yield future
+
+    async def main(worker: Worker) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        job = asyncio.create_task(items(worker, waits()))
+        await asyncio.sleep(0.1)
+        job.cancel()
+        await asyncio.wait([job])
+        future.set_exception(RuntimeError("stopped"))
+        await asyncio.sleep(0.1)
+        gc.collect()
+
+    with_worker(Limits(), main)
+    assert told == []
+
+
+def test_the_place_of_a_job_whose_time_is_up_at_this_moment_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_module, "STUCK", 0.0)
+
+    async def main(worker: Worker) -> None:
+        slow = asyncio.create_task(worker.run(numbers(9), never))
+        await asyncio.sleep(0.1)
+        next(iter(worker._places)).reschedule(0.0)
+        await asyncio.sleep(0)  # its time is up, and its task has not been woken yet
+        assert await items(worker, numbers(2)) == [b"0", b"1"]
+        with pytest.raises(Refusal):
+            await slow
+
+    with_worker(Limits(jobs=1), main)
 
 
 def test_a_job_has_its_time_whether_it_works_or_rests() -> None:

@@ -36,7 +36,7 @@ With a model that comes with hmrnn, or by -m with one of yours:
   explore    a page in the browser: segments as you type, and text as it is written
 
 With data of yours:
-  data       show what a file or a corpus holds, or make text8 or prose from a Wikipedia dump
+  data       show what a file or a corpus holds
   train      train on a text, on pen strokes, on labels, tags, pairs, numbers or series, or as in the paper
   evaluate   bits per character, or log-likelihood of handwriting, with what the layers did
   predict    answer sequences with a model of labels, tags, pairs or numbers; forecast

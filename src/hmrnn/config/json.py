@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, TypedDict, TypeVar, cast, get_type_hints
 
 import msgspec
 
@@ -58,7 +58,8 @@ def _config(plain: Any) -> Config:
     """The config in ``plain``, whose kind of data says what its sections hold."""
     reads = kinds.reading(msgspec.convert(plain, _Run).data.format)
     types = {**get_type_hints(Config), "data": reads.Settings, "model": reads.Model}
-    found = {name: msgspec.convert(plain[name], types[name]) for name in types if name in plain}
+    sections: Any = TypedDict("sections", types, total=False)  # type: ignore[misc]
+    found: dict[str, Any] = msgspec.convert(plain, sections)
     return Config(**{"model": reads.Model(), **found})
 
 

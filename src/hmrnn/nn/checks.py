@@ -300,7 +300,7 @@ def truth(name: str, value: bool) -> bool:
 def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
     """``value``; it must be one of ``allowed``."""
     if value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
+        raise InputError(f"must be one of {', '.join(allowed)}", setting=name, value=repr(value))
     return value
 
 

@@ -237,7 +237,7 @@ def engine_of(engine: str, w: LayerWeights, zoneout: float = 0.0, lengths: Tenso
         why_not = "it cannot read lengths in a CUDA graph, nor under torch.func"
     if engine == "torch":
         if why_not is not None:
-            raise InputError(f'engine "torch" cannot run here: {why_not}; use engine="auto"')
+            raise InputError(f"cannot run here: {why_not}; use auto", setting="engine", value=engine)
         return engine
     chosen = ops.choose_engine(engine, device, Options(), dtype)
     return "torch" if engine == "auto" and chosen != "native" and why_not is None else chosen

@@ -49,10 +49,10 @@ def choose_engine(
     known.
     """
     if engine not in ENGINES:
-        raise InputError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
+        raise InputError(f"must be one of {', '.join(ENGINES)}", setting="engine", value=repr(engine))
     if engine != "auto":
         if (reason := _why_not(engine, device, options, dtype)) is not None:
-            raise InputError(f'engine "{engine}" cannot run here: {reason}; use engine="auto" or "reference"')
+            raise InputError(f"cannot run here: {reason}; use auto or reference", setting="engine", value=engine)
         return engine
     if device.type == "cuda" and _why_not("cuda", device, options, dtype) is None:
         least = cuda.least_batch(sizes, options)

@@ -20,10 +20,10 @@ def find_device(given: Any) -> torch.device:
         device = None
     shown = repr(str(given)) if isinstance(given, torch.device) else repr(given)
     if device is None or device.type not in ("cpu", "cuda"):
-        raise InputError(f"the device must be auto, cpu, cuda or cuda:N; got {shown}")
+        raise InputError("must be auto, cpu, cuda or cuda:N", setting="device", value=shown)
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise InputError(f"the device is {shown}, but this PyTorch sees no GPU; use cpu")
+            raise InputError("this PyTorch sees no GPU; use cpu", setting="device", value=shown)
         _check_index(device)
     return device
 
@@ -43,4 +43,4 @@ def _check_index(device: torch.device) -> None:
     count = torch.cuda.device_count()
     if device.index is not None and device.index >= count:
         there = "there is 1 GPU" if count == 1 else f"there are {count} GPUs"
-        raise InputError(f"the device is {str(device)!r}, but {there}, counted from cuda:0; choose one of these")
+        raise InputError(f"{there}, counted from cuda:0; choose one of these", setting="device", value=device)

@@ -116,7 +116,8 @@ class Arrivals:
         while len(self._timers) >= self.limits.arriving:
             oldest = next(iter(self._timers))
             del self._timers[oldest]
-            oldest.reschedule(asyncio.get_running_loop().time())
+            if not oldest.expired():  # its time may be up at this moment
+                oldest.reschedule(asyncio.get_running_loop().time())
 
 
 def decode(body: bytes, kind: type[W], limits: Limits) -> W:

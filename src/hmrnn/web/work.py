@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -43,7 +44,8 @@ class Worker:
             async with end:
                 while (item := await loop.run_in_executor(self._thread, next, work, None)) is not None:
                     if isinstance(item, Future):
-                        await asyncio.wait([asyncio.wrap_future(item)])
+                        with contextlib.suppress(Exception):  # the job asks for its result
+                            await asyncio.wrap_future(item)
                     elif item:
                         self._places[end] = loop.time()
                         await put(item)
@@ -65,4 +67,5 @@ class Worker:
             if end is None or self._places[end] > now - STUCK:
                 raise Refusal("busy", "too many requests at once; try again in a second", retry_after="1")
             del self._places[end]
-            end.reschedule(now)
+            if not end.expired():  # its time may be up at this moment
+                end.reschedule(now)

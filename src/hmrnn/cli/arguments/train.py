@@ -22,6 +22,7 @@ class TrainArguments(Config, Options):
 
     ALIASES: ClassVar[dict[str, str]] = {"train.start_from": "--from"}
     """Further flags of settings."""
+    FLAGS: ClassVar[dict[str, str]] = {"device": "train.device", "engine": "train.engine"}
     target: str = option("", "PRESET|PATH", positional=True)
     """A preset, a text file, a folder of text files, or a file of strokes (.npz)."""
     paths: tuple[str, ...] = option((), "[PATH ...]", positional=True)
@@ -41,6 +42,7 @@ class TrainArguments(Config, Options):
 
     @classmethod
     def called(cls, setting: str) -> str:
+        setting = cls.FLAGS.get(setting, setting)
         return cls.ALIASES.get(setting) or (flag(setting) if "." in setting else setting)
 
     def check(self) -> None:
