@@ -142,6 +142,11 @@ def test_names_of_many_characters(tmp_path: Path) -> None:
     assert [reason.split(": ")[0] for reason in file.skipped] == [names[1][-500:]]
 
 
+def test_lines_may_be_numbered_by_days(tmp_path: Path) -> None:
+    put(tmp_path, {"a-01.xml": GOOD, "a-20260314.xml": xml(line(9))})
+    assert read_collection(config(tmp_path)).names == ("a-01", "a-20260314")
+
+
 def test_the_same_line_twice(tmp_path: Path) -> None:
     put(tmp_path, {"a/a-01.xml": GOOD, "b/a-01.xml": xml(line(9))})
     file = read_collection(config(tmp_path))

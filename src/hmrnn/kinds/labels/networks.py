@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig
+from hmrnn.kinds.labels.settings import TagModelConfig
 from hmrnn.nn.baselines.echo_state import differentiable
 from hmrnn.nn.checks import positive
 from hmrnn.nn.crf import LinearChainCRF
@@ -311,7 +312,7 @@ class PlacedModel(SequenceModel):
 
     def make_head(self, outputs: int, config: Any) -> None:
         self.softmax = nn.Linear(config.output_size, outputs)
-        self.crf = LinearChainCRF(outputs) if getattr(config, "crf", False) else None
+        self.crf = LinearChainCRF(outputs) if isinstance(config, TagModelConfig) and config.crf else None
 
     def scores(
         self, encoded: Encoded, lengths: Tensor, places: Tensor, targets: Tensor | None = None

@@ -16,6 +16,7 @@ from hmrnn.kinds.labels.batches import LabelBatches
 from hmrnn.kinds.labels.corpus import LabelCorpus
 from hmrnn.kinds.labels.evaluate import evaluate_labelled
 from hmrnn.kinds.labels.networks import SequenceModel, flat_directions
+from hmrnn.kinds.labels.settings import PooledModelConfig
 from hmrnn.training.task import Loss, Task, Validation, detected
 
 _RARE = 0.25  # a symbol seen n times is read as an unknown one with probability 0.25 / (0.25 + n)
@@ -40,7 +41,8 @@ class LabelledTask(Task):
         self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
         self.reads: InputSpec = data.encoder
         self.model = model.to(device)
-        self.capturable = getattr(config.model, "read_out", "") != "tree"  # a tree decides shapes
+        m = config.model
+        self.capturable = not (isinstance(m, PooledModelConfig) and m.read_out == "tree")  # a tree decides shapes
         alike = self.capturable and device.type == "cuda"
         seen = data.encoder.counts(data.train.inputs)
         unknown = None if seen is None else np.where(seen > 0, _RARE / (_RARE + seen), 0.0)

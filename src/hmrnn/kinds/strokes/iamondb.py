@@ -29,7 +29,7 @@ LARGEST_COORDINATE = 16383
 """A step between two points then fits into 16 bits; coordinates of the whiteboard are below 10,000."""
 
 _KINDS = {
-    "line": re.compile(r"[^.].{0,250}-[0-9]{1,4}\.xml"),
+    "line": re.compile(r"[^.].{0,250}-[0-9]{1,20}\.xml"),
     "split": re.compile(r"(trainset|testset_[vtf])\.txt"),
     "transcript": re.compile(r"([a-z]\d+-\d+[a-z]?)\.txt"),
 }
