@@ -122,9 +122,9 @@ def test_bad_construction_is_named() -> None:
         HMLSTMCell(4, 2.5)
     with pytest.raises(InputError, match=r"^input_size must be a whole number of at least 1; got -1$"):
         HMLSTMCell(-1, 6)
-    with pytest.raises(InputError, match="^boundary 'hard': "):
+    with pytest.raises(InputError, match=r"^boundary 'hard': "):
         HMLSTMCell(4, 6, boundary="hard")
-    with pytest.raises(InputError, match="^on_copy 'skip': "):
+    with pytest.raises(InputError, match=r"^on_copy 'skip': "):
         HMLSTMCell(4, 6, on_copy="skip")
 
 

@@ -190,7 +190,7 @@ def test_engines() -> None:
     assert "reference" in repr(LSTM(INPUT, H, layer_norm=True, dtype=torch.bfloat16))
     assert LSTM(INPUT, H, dtype=torch.bfloat16)(torch.randn(T, B, INPUT).bfloat16())[0].dtype == torch.bfloat16
     for options in ({"layer_norm": True}, {"zoneout": 0.1}):
-        with pytest.raises(InputError, match="^engine torch: cannot run here"):
+        with pytest.raises(InputError, match=r"^engine torch: cannot run here"):
             LSTM(INPUT, H, engine="torch", **options)(torch.randn(T, B, INPUT))
 
 

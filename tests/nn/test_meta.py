@@ -53,7 +53,7 @@ def test_baselines(kind: Any) -> None:
 
 def test_what_cannot_be_done_there_is_said() -> None:
     x: Tensor = torch.empty(T, B, INPUT, device="meta")
-    with pytest.raises(InputError, match="^engine native: cannot run here"):
+    with pytest.raises(InputError, match=r"^engine native: cannot run here"):
         HMLSTM(INPUT, SIZES, 2, engine="native").to("meta")(x)
     with pytest.raises(InputError, match=r"^x is torch.float64 but the parameters are torch.float32; use .to"):
         HMLSTM(INPUT, SIZES, 2).to("meta")(x.double())

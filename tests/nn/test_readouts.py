@@ -143,7 +143,7 @@ def test_what_is_refused() -> None:
         segment_states(out, 1, [9, 4, 0])
     with pytest.raises(InputError, match=r'^pool "last" is the state at the end of the sequence, so level must be 0'):
         SequenceReadOut(SIZES, 2, level=1)
-    with pytest.raises(InputError, match="^pool 'sum': "):
+    with pytest.raises(InputError, match=r"^pool 'sum': "):
         SequenceReadOut(SIZES, 2, pool="sum")  # type: ignore[arg-type]
     with pytest.raises(
         InputError, match=r"^the layers must have the sizes \(6, 4\), rnn.output_sizes; got \[6, 4, 3\]$"
@@ -157,5 +157,5 @@ def test_what_is_refused() -> None:
         (Attention(4), {"mask": torch.ones(6, 2).bool()}, "mask must be"),
         (Attention(5), {}, "memory must be"),
     ):
-        with pytest.raises(InputError, match=f"^{message}"):
+        with pytest.raises(InputError, match=rf"^{message}"):
             attention(memory, **given)

@@ -16,13 +16,13 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("name", ["nonsense", "meta", "cuda:x", "mps"])
 def test_devices_that_are_none(name: str) -> None:
-    with pytest.raises(InputError, match=f"^device '{name}': "):
+    with pytest.raises(InputError, match=rf"^device '{name}': "):
         choose_device(name)
 
 
 def test_what_names_no_device() -> None:
     for given in (None, 1.5, torch.device("meta")):
-        with pytest.raises(InputError, match="^device "):
+        with pytest.raises(InputError, match=r"^device "):
             find_device(given)
 
 
@@ -43,10 +43,10 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_device("auto") == torch.device("cuda")  # the current one; a library leaves that as it is
     assert len(current) == 2
     for ask in (choose_device, find_device):
-        with pytest.raises(InputError, match="^device cuda:2: there are 2 GPUs"):
+        with pytest.raises(InputError, match=r"^device cuda:2: there are 2 GPUs"):
             ask("cuda:2")
     monkeypatch.setenv("LOCAL_RANK", "3")
-    with pytest.raises(InputError, match="^device cuda:3: there are 2 GPUs"):
+    with pytest.raises(InputError, match=r"^device cuda:3: there are 2 GPUs"):
         choose_device("cuda")
 
 

@@ -51,7 +51,7 @@ def test_what_is_done_with_unknown_symbols() -> None:
     with pytest.raises(InputError, match=r"1 symbol that training never showed: '☃' \(U\+2603\) at position 1"):
         read_as("é☃b", ASCII, "refuse")
     assert ASCII.decode(read_as("é", ASCII, "refuse").indices) == "e"
-    with pytest.raises(InputError, match="^unknown 'drop': "):
+    with pytest.raises(InputError, match=r"^unknown 'drop': "):
         read_as("a", ASCII, "drop")  # type: ignore[arg-type]
     bare = Vocabulary("characters", ("a", "b"))
     assert (
