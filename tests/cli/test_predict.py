@@ -86,6 +86,9 @@ def test_numbers_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "of 3 answers" in capsys.readouterr().err
     assert tiny.hmrnn("export", "-m", tmp_path / "run", "--out", tmp_path / "half", "--half") == 0
     assert " nats per answer after " in (tmp_path / "half" / "README.md").read_text()
+    for answer in (2, 2.0):  # of a table alone, whose column is constant, one number is that of all steps
+        (tmp_path / "one.jsonl").write_text(json.dumps({"series": [[0], [1]], "number": answer}))
+        assert tiny.hmrnn("predict", "-m", tmp_path / "run", tmp_path / "one.jsonl") == 2
 
 
 def test_series(tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers.base import Classes
 from hmrnn.kinds.labels.decision import shown_answer, shown_numbers
-from hmrnn.kinds.labels.files import Labelled, check_no_header, decoded, parse, parse_series
+from hmrnn.kinds.labels.files import Labelled, Steps, check_no_header, decoded, parse, parse_series
 from hmrnn.kinds.labels.model import ForecastModel, LabelledModel, NumberModel, PairModel, plain
 from hmrnn.kinds.labels.report import sections
 from hmrnn.kinds.labels.sequences import Names, names_in, sequences
@@ -90,7 +90,8 @@ def _right(given: Labelled, model: LabelledModel, names: Names) -> list[np.ndarr
     answer, wanted, items = model.answer, given.answers or [], sequences(given.sequences, names.X)
     if not isinstance(answer, Classes):
         if answer.per_step:  # a table in which the number of every series is constant has one for each series
-            wanted = [[one] * len(item) if isinstance(one, float) else one for one, item in zip(wanted, items)]
+            rows = [isinstance(read, Steps) and isinstance(one, float) for read, one in zip(given.sequences, wanted)]
+            wanted = [[one] * len(item) if row else one for one, item, row in zip(wanted, items, rows)]
         return model.right(wanted, items, names)
     known = {str(label): label for label in answer.classes}  # in a table all answers are strings
 
