@@ -199,6 +199,14 @@ def test_biases_are_given_or_found() -> None:
         dataclasses.replace(tiny.DEFAULT, detectors=detectors).check()
 
 
+def test_further_symbols_of_bytes_are_bytes() -> None:
+    data = TextData(format="manual", bytes=True, symbols="\xff")
+    dataclasses.replace(tiny.DEFAULT, data=data).check()
+    with pytest.raises(InputError) as refused:
+        dataclasses.replace(tiny.DEFAULT, data=dataclasses.replace(data, symbols="a\u0100")).check()
+    assert refused.value.setting == "data.symbols"
+
+
 def test_json_that_does_not_fit() -> None:
     for data in (
         b"",

@@ -10,8 +10,9 @@ from typing import Literal
 import pytest
 
 import tiny
+from hmrnn import kind as kinds
 from hmrnn.cli.arguments import ARGUMENTS
-from hmrnn.cli.parse import build, parse, print_help
+from hmrnn.cli.parse import build, parse, print_help, settings_of
 from hmrnn.errors import InputError
 from hmrnn.utils.options import option
 
@@ -167,6 +168,17 @@ def test_every_option_of_a_command_has_help_and_refers_to_options_that_exist() -
         for field in fields.values():
             assert field.metadata.get("needs", field.name) in fields, (name, field.name)
             assert field.metadata.get("reads", "text") in ("text", "strokes")
+
+
+def test_an_option_of_several_kinds_has_one_help_for_all_of_them() -> None:
+    """A command shows the help of one of them, whatever the model reads."""
+    said: dict[tuple[str, str], set[str]] = {}
+    for one in kinds.every():
+        for command, options in one.options.items():
+            for setting in settings_of(options):
+                said.setdefault((command, setting.name), set()).add(setting.doc)
+    assert ("evaluate", "boundaries") in said
+    assert [name for name, docs in said.items() if len(docs) > 1] == []
 
 
 def test_a_kind_of_data_has_no_flags_for_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:

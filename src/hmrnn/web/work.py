@@ -49,7 +49,8 @@ class Worker:
                     elif item:
                         self._places[end] = loop.time()
                         await put(item)
-                        self._places[end] = math.inf
+                        if end in self._places:  # not if it was given to another just now
+                            self._places[end] = math.inf
         except TimeoutError as error:
             if end in self._places:
                 seconds = f"{self.limits.seconds:g}"

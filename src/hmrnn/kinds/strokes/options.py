@@ -17,7 +17,7 @@ class Plot(OneSequence):
 @dataclasses.dataclass(frozen=True)
 class Evaluate(Options):
     boundaries: bool = False
-    """Score the segment ends of every level against lifts of the pen."""
+    """Score the segment ends of every level against spaces and line ends, removed spaces, or lifts of the pen."""
 
 
 @dataclasses.dataclass(frozen=True)

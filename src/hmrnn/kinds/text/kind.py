@@ -70,6 +70,8 @@ class Text(Kind):
             raise InputError(
                 "is for hm-lstm; the boundaries of hrnn are given", setting="detectors.estimator", value="reinforce"
             )
+        if (config.data.bytes or config.data.format == "enwik8") and max(config.data.symbols, default="") > "\xff":
+            raise InputError("must be bytes, characters up to U+00FF", setting="data.symbols")
         if size and config.data.format == "lines":
             raise InputError("is for running text; leave it out", setting="segments.size", value=size)
         if config.detectors.pull_to == "segments" and config.detectors.pull_weight and not size:

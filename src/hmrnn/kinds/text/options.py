@@ -70,7 +70,7 @@ class Evaluate(Options):
     symbols: int = option(0, "N", least=0)
     """Read only the first N symbols; 0 reads all."""
     boundaries: bool = False
-    """Score the segment ends of every level against spaces and line ends, or against removed spaces."""
+    """Score the segment ends of every level against spaces and line ends, removed spaces, or lifts of the pen."""
     gold: str | None = option(None, "FILE", needs="boundaries")
     """Score against the ends in this file instead: one per line, the number of symbols before the cut."""
     dynamic: bool = option(False, without=("boundaries", "streams", "warmup"))
