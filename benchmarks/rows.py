@@ -9,6 +9,7 @@ rows.jsonl in $OUT, if that is set.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import itertools
 import json
@@ -40,8 +41,8 @@ RATES = [(0.19, 0.045, False), (0.21, 0.033, True), (0.4, 0.1, True), (1.0, 1.0,
 ENGINES: dict[str, Callable[..., Any]] = {"dense": cuda.hmlstm, "rows": cuda.hmlstm_rows}
 T, INPUT = 100, 128
 STARTED = time.time()
-LIMIT = float(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else 185
-"""Seconds after which no further section starts."""
+seconds = 185.0
+"""After so many no further section starts."""
 
 
 def say(**what: Any) -> None:
@@ -53,8 +54,8 @@ def say(**what: Any) -> None:
 
 
 def attempt(section: Callable[..., None], *arguments: Any) -> None:
-    """Run a section; if it fails, say how and go on."""
-    if time.time() - STARTED > LIMIT:
+    """Run a section, unless time is up; if it fails, say how and go on."""
+    if time.time() - STARTED > seconds:
         return
     try:
         section(*arguments)
@@ -244,6 +245,10 @@ def timeline(found: Any, name: str) -> None:
 
 
 def main() -> None:
+    global seconds
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seconds", nargs="?", type=float, default=seconds)
+    seconds = parser.parse_args().seconds
     say(device=torch.cuda.get_device_name(), torch=torch.__version__)
     for case, dtype in cases():
         attempt(check, case, dtype)

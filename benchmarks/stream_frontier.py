@@ -59,7 +59,7 @@ def main() -> None:
         return 1e3 * (time.process_time() - began) / steps
 
     for name in networks:
-        stream(name, 5)
+        stream(name, min(5, args.steps))
     times: dict[str, list[float]] = {name: [] for name in networks}
     for _ in range(args.repeats):
         for name in networks:

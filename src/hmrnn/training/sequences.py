@@ -40,7 +40,10 @@ class SequenceBatches(Batches):
 
 
 class SequenceTask(PaddedTask):
-    """A :class:`hmrnn.training.task.Task` measured in bits per step, of a SequenceCorpus or one with its faces."""
+    """A :class:`hmrnn.training.task.Task` measured in bits per step.
+
+    Of its corpus it takes ``name``, ``spec`` and ``encoded``, as :class:`hmrnn.sequences.SequenceCorpus` has them.
+    """
 
     offers = PaddedTask.offers | {"entropy"}
 
