@@ -31,6 +31,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         ("ptb", "--data.min-points 50", "data.min_points"),
         ("enwik8", "--data.bytes", "data.bytes"),
         ("handwritten", "--regularise.dropout-embedding 0.1", "regularise.dropout_embedding"),
+        ("series", "--regularise.dropout-embedding 0.1", "regularise.dropout_embedding"),
         ("handwritten", "--data.remove-spaces", "data.remove_spaces"),
         ("demo", "--data.path story.txt", "data.path"),
     ],

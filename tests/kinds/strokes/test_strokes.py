@@ -59,6 +59,15 @@ def test_select() -> None:
     assert len(strokes.select([])) == 0
 
 
+def test_checksum_tells_sets_apart() -> None:
+    strokes = some(4)
+    changed = strokes.steps.copy()
+    changed[3, 0] += 1
+    sets = [strokes, strokes.select([1, 0, 2, 3]), some(5), dataclasses.replace(strokes, steps=changed)]
+    assert len({one.checksum for one in sets}) == 4
+    assert some(4).checksum == strokes.checksum
+
+
 def test_scale_leaves_out_first_steps() -> None:
     strokes = some(10, shortest=5)
     moves = np.concatenate([s[1:, :2] for s in strokes]).astype(np.float64)

@@ -46,7 +46,8 @@ class Labelled(Kind):
         self.per, self.error = per, error
         self.presets, self.notes = {name: PRESETS[name]}, NOTES
         self.lacks = (
-            *OF_TEXT, *CONTEXT, *OF_PREDICTION, *(f"data.format {other}" for other in PRESETS if other != name)
+            *OF_TEXT, *CONTEXT, *OF_PREDICTION, *(f"data.format {other}" for other in PRESETS if other != name),
+            *(("regularise.dropout_embedding",) if name == "series" else ()),
         )  # fmt: skip
         self.Settings = SeriesData if name == "series" else LabelData
         self.Model = MODELS[name]
