@@ -193,6 +193,15 @@ def test_impossible_values(setting: str, value: Any) -> None:
     assert "\n" not in str(info.value)
 
 
+@pytest.mark.parametrize("name", ["rnn", "output_layers", "top_down", "time"])
+def test_choices_are_listed(name: str) -> None:
+    model = dataclasses.replace(tiny.DEFAULT.model, **{name: "other"})
+    with pytest.raises(InputError) as refused:
+        dataclasses.replace(tiny.DEFAULT, model=model).check()
+    assert refused.value.setting == f"model.{name}"
+    assert getattr(tiny.DEFAULT.model, name) in refused.value.message
+
+
 def test_biases_are_given_or_found() -> None:
     detectors = DetectorConfig(rates=(0.5, 0.5), start_at_rates=True, bias=(0.1,))
     with pytest.raises(InputError, match=r"^detectors\.start_at_rates\b"):

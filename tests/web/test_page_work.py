@@ -9,8 +9,11 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 
 import pytest
+from starlette.requests import Request
+from starlette.types import Message
 
 from hmrnn.web import work as work_module
+from hmrnn.web.answer import Arrivals
 from hmrnn.web.limits import Limits
 from hmrnn.web.refusal import Refusal
 from hmrnn.web.work import Slices, Worker
@@ -165,6 +168,30 @@ def test_the_place_of_a_job_whose_time_is_up_at_this_moment_is_free(monkeypatch:
             await slow
 
     with_worker(Limits(jobs=1), main)
+
+
+def test_the_place_of_a_body_whose_time_is_up_at_this_moment_is_free() -> None:
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-type", b"application/json")]}
+
+    async def whole() -> Message:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def nothing() -> Message:
+        await asyncio.sleep(60)
+        return {}
+
+    async def main() -> None:
+        arrivals = Arrivals(Limits(arriving=1))
+        slow = asyncio.create_task(arrivals.body(Request(scope, nothing)))
+        await asyncio.sleep(0.1)
+        next(iter(arrivals._timers)).reschedule(0.0)
+        await asyncio.sleep(0)  # its time is up, and its task has not been woken yet
+        assert await arrivals.body(Request(scope, whole)) == b"{}"
+        with pytest.raises(Refusal):
+            await slow
+        assert len(arrivals) == 0
+
+    asyncio.run(main())
 
 
 def test_a_job_has_its_time_whether_it_works_or_rests() -> None:

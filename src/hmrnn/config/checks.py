@@ -62,6 +62,7 @@ def check_types(config: Any) -> None:
         except msgspec.ValidationError as error:
             fits, wrong = False, str(error).partition(" - at")[0].replace("`", "").replace("Expected", "expected")
         if not fits:
+            kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
             choices = f"expected one of {', '.join(map(str, get_args(kind)))}" if get_origin(kind) is Literal else ""
             raise InputError(choices or wrong, setting=name, value=repr(value))
 

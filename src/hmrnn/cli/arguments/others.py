@@ -45,7 +45,7 @@ class BenchArguments(Options):
 
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to measure."""
-    precision: Literal["float32", "bf16"] = option("float32", needs="device")
+    precision: Literal["float32", "bf16"] = "float32"
     """Arithmetic of the matrix products: bf16 on a GPU, by autocast."""
     repeats: int = option(5, "N", least=1)
     """Measurements of each, taken in turn; the best counts."""
@@ -53,6 +53,11 @@ class BenchArguments(Options):
     """CPU threads. With one the processor's time is measured, with more the time that passes."""
     json: bool = False
     """Print the results as JSON."""
+
+    def check(self) -> None:
+        super().check()
+        if self.precision == "bf16" and self.device == "cpu":
+            raise InputError("--precision bf16 is for --device cuda; give both")
 
 
 @dataclasses.dataclass(frozen=True)
