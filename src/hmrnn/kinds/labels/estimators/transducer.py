@@ -29,7 +29,8 @@ class HMTransducer(SequenceEstimator):
     tokens. ``score`` is the share of sequences without an error, ``error_rate`` counts edits per symbol.
 
     Args:
-        attend: "segments", or "steps": what the memory holds. A baseline finds no segments, so its memory holds steps.
+        attend: "segments", or "steps": what the memory holds. A baseline, or a single layer, finds no segments, so its
+            memory holds steps.
         level: the level of these segments.
         rates: boundary rates of the levels, the lowest first, at which the detectors are held; None: 0.75, and half of
             the rate below for each further level. The lower, the shorter the memory.
