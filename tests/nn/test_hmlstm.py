@@ -304,3 +304,20 @@ def test_detach_cuts_the_graph() -> None:
 def test_one_size_serves_every_layer() -> None:
     for size in (4, (4,), [4, 4]):
         assert HMLSTM(5, size, 2).hidden_sizes == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("boundary", "none"), ("on_copy", "x"), ("top_down", "up"), ("flush", 2), ("detector_hidden", -1)],
+)
+def test_the_cell_of_a_network_changes_with_its_attributes_which_are_checked(name: str, wrong: object) -> None:
+    rnn, x = network(), inputs()
+    before = rnn.variant
+    with pytest.raises(InputError):
+        setattr(rnn, name, wrong)
+    assert rnn.variant == before
+    assert getattr(rnn, name) == getattr(before, name)
+    rnn.copy = False
+    made = network(copy=False)
+    made.load_state_dict(rnn.state_dict())
+    assert torch.equal(rnn(x)[0].hidden[-1], made(x)[0].hidden[-1])

@@ -46,9 +46,10 @@ class Cell(Recurrent):
         self.register_buffer("tau", torch.tensor(1.0, **self._made) if self.boundary == "gumbel" else None)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name in Variant.__dataclass_fields__ and "variant" in self.__dict__:
+        if name in Variant.__match_args__ and "variant" in self.__dict__:
+            value = checks.rules(type(self))[name](name, value)
             self.variant = dataclasses.replace(self.variant, **{name: value})
+        super().__setattr__(name, value)
 
     @property
     def slope(self) -> float:

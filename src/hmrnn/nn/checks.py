@@ -329,7 +329,7 @@ Natural = Annotated[int, not_negative]
 Share = Annotated[float, probability]
 
 
-def _rules(kind: type[Recurrent]) -> dict[str, Callable[[str, Any], Any]]:
+def rules(kind: type[Recurrent]) -> dict[str, Callable[[str, Any], Any]]:
     """The check of each argument of a dataclass, by its type."""
     hints = get_type_hints(kind, include_extras=True)
     rules: dict[str, Callable[[str, Any], Any]] = {}
@@ -354,7 +354,7 @@ class Recurrent(nn.Module):
     def __post_init__(self, device: torch.device | str | int | None, dtype: torch.dtype | None) -> None:
         nn.Module.__init__(self)
         self._made: dict[str, Any] = {"device": device, "dtype": dtype}
-        for name, rule in _rules(type(self)).items():
+        for name, rule in rules(type(self)).items():
             setattr(self, name, rule(name, getattr(self, name)))
 
     def extra_repr(self) -> str:
