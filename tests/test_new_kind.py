@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 import tiny
+from hmrnn import kind as kinds
+from hmrnn.sequences import SequenceKind
 from web.pages import explored
 
 ROOT = Path(__file__).parents[1]
@@ -116,3 +118,19 @@ def test_text_does_without_the_other_kinds(tmp_path: Path) -> None:
     assert "".join(found["symbols"]) == "abc de fgh"
     own = [f"tests/kinds/text/test_{name}.py" for name in ("language_model", "sample", "text")]
     run("-m", "pytest", "-q", "-p", "no:cacheprovider", *own, cwd=ROOT)
+
+
+def test_another_package_cannot_replace_a_kind_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other(SequenceKind):
+        name, formats = "text", ("other",)
+
+    class Point:
+        load = Other
+
+    ours = kinds.find("text")
+    with monkeypatch.context() as patch:
+        patch.setattr(kinds, "entry_points", lambda group: [Point])
+        kinds._known.cache_clear()
+        found = kinds.find("text")
+    kinds._known.cache_clear()
+    assert type(found) is type(ours)

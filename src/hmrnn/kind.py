@@ -180,4 +180,7 @@ def _known() -> dict[str, Kind]:
     folders = pkgutil.iter_modules(importlib.import_module("hmrnn.kinds").__path__)
     ours = (importlib.import_module(f"hmrnn.kinds.{folder.name}.kind").KINDS for folder in folders)
     others = (point.load() for point in entry_points(group="hmrnn.kinds"))
-    return {kind.name: kind for kind in itertools.chain(*ours, others)}
+    known: dict[str, Kind] = {}
+    for kind in itertools.chain(*ours, others):
+        known.setdefault(kind.name, kind)  # nobody replaces ours
+    return known

@@ -60,7 +60,10 @@ def segment_files(
     mine = every[share[0] :: share[1]]
     targets = [out / f"{path.name}.jsonl" for path in mine]
     if len({path.name for path in every}) < len(every) or any(target.exists() for target in targets):
-        raise InputError(f"{out} holds or would hold two results of one name; rename a file, or choose another folder")
+        raise InputError(
+            f"{out} holds results of one of these files already, or two of them have the same name; choose another "
+            "folder, or rename a file"
+        )
     report = count_progress(progress, total_size(source_state(mine)))
     for path, target in zip(mine, targets):
         blocks, read = itertools.tee(_blocks(model, path, unknown, report))
