@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 import tiny
+from hmrnn import InputError
 from hmrnn import kind as kinds
-from hmrnn.sequences import SequenceKind
+from hmrnn.sequences import SequenceKind, SymbolSpec
 from web.pages import explored
 
 ROOT = Path(__file__).parents[1]
@@ -134,3 +135,11 @@ def test_another_package_cannot_replace_a_kind_of_ours(monkeypatch: pytest.Monke
         found = kinds.find("text")
     kinds._known.cache_clear()
     assert type(found) is type(ours)
+
+
+@pytest.mark.parametrize("unknown", ["c", ""])
+def test_a_symbol_that_the_model_does_not_know_is_refused(unknown: str) -> None:
+    spec = SymbolSpec(("a", "b"))
+    assert spec.encode(["b", "a"]).tolist() == [1, 0]
+    with pytest.raises(InputError):
+        spec.encode(["a", unknown])

@@ -54,7 +54,7 @@ class SymbolSpec:
     def encode(self, sequence: Sequence[str]) -> np.ndarray:
         """(T,) int64: the index of each symbol."""
         places = {symbol: k for k, symbol in enumerate(self.symbols)}
-        if unknown := next((symbol for symbol in sequence if symbol not in places), None):
+        if (unknown := next((symbol for symbol in sequence if symbol not in places), None)) is not None:
             raise InputError(f"the model does not know the {self.unit} {unknown!r}")
         return np.array([places[symbol] for symbol in sequence], np.int64)
 
