@@ -156,6 +156,8 @@ class TextCommands(SequenceCommands):
             symbols, _, what = self._symbols(model, arguments)
             end = line_end(model.vocabulary)
             lines, _ = lines_of(np.append(symbols, end), end)
+            if not lines:
+                raise InputError("all lines of the text are blank; there is nothing to predict")
             conditions = (arguments.condition,) * len(lines) if arguments.condition else None
         else:
             corpus, part = model.corpus(arguments.path, self.progress("reading")), arguments.split or "test"

@@ -44,13 +44,12 @@ def segment_files(
     """Segment files; returns those that were written, ``out/a.txt.jsonl`` for ``a.txt``.
 
     Args:
-        files: what to read, in the data format of the model (built-in texts as text); process ``rank`` takes every
-            world-th of them.
+        files: what to read, in the data format of the model (built-in texts as text).
         streams: parts of a block read side by side.
         warmup: symbols of left context that a part reads first, unless it is a file's first.
         chunk: the most symbols per line of the results.
         unknown: as of ``model.segment``; what is skipped is in the results all the same.
-        share: (rank, world) of this process.
+        share: (rank, world) of this process, which takes every world-th of the files.
         progress: called with the bytes read, and all.
     """
     check_detectors(model.network)
