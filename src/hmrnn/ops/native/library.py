@@ -24,14 +24,14 @@ _NEEDED = {
 }
 _CPU = Path("/proc/cpuinfo")
 code: ctypes.CDLL | None = None
-"""The library, once :func:`why_not` has loaded it."""
+"""The library, once :func:`why_not` has loaded it. It stays: of threads that load at once one may already call it."""
 
 
 @functools.cache
 def why_not() -> str | None:
     """Why there is no library, in one line; None if there is one. The first call loads it, and warns if that fails."""
     global code
-    forced, code = os.environ.get("HMRNN_NATIVE", ""), None
+    forced = os.environ.get("HMRNN_NATIVE", "")
     if forced == "off":
         return "HMRNN_NATIVE is off"
     try:
