@@ -13,8 +13,8 @@ from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.settings import StrokeModelConfig
 from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.output import Operation, possible
+from hmrnn.nn.predictor import multiply_adds
 from pairs import grid
 
 

@@ -12,7 +12,7 @@ from hmrnn import HandwritingModel, LanguageModel
 from hmrnn.config import ModelConfig
 from hmrnn.kinds.strokes.settings import StrokeModelConfig
 from hmrnn.kinds.text.settings import TextModelConfig
-from hmrnn.nn.output_module import GatedOutput
+from hmrnn.nn.predictor import GatedOutput
 from literal import sigm
 
 SIZES, SYMBOLS, T, B = (6, 5, 4), 11, 12, 4

@@ -12,12 +12,10 @@ from torch import Tensor, nn
 from hmrnn import InputError
 from hmrnn.config import ModelConfig
 from hmrnn.nn.context import Condition
-from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.distributions import Categorical
-from hmrnn.nn.predictor import Predictor
-from hmrnn.reading.read import Reader, read
+from hmrnn.nn.predictor import Predictor, multiply_adds
+from hmrnn.reading.read import Reader, read, segment_many
 from hmrnn.reading.sample import draw, seeded
-from hmrnn.reading.segment import segment_many
 from hmrnn.training.task import with_own_inputs
 
 KINDS, T, B = 4, 9, 3

@@ -23,8 +23,7 @@ from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.nn.registry import make_rnn
-from hmrnn.reading.read import Reader
-from hmrnn.reading.segment import segment_many
+from hmrnn.reading.read import Reader, segment_many
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.trainer import Trainer
 

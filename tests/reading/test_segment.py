@@ -14,8 +14,8 @@ from hmrnn import InputError, Operation
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.nn.cost import multiply_adds
-from hmrnn.reading.segment import on_time, segment_many
+from hmrnn.nn.predictor import multiply_adds
+from hmrnn.reading.read import on_time, segment_many
 
 
 def network(estimator: Any = "step", on_copy: Any = "evaluate", **options: object) -> LanguageModel:

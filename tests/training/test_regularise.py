@@ -27,7 +27,7 @@ from hmrnn.kinds.strokes.settings import StrokeModelConfig
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.dropout import drop_units, drop_weights
 from hmrnn.nn.hmlstm import HMLSTM
-from hmrnn.nn.output_module import GatedOutput
+from hmrnn.nn.predictor import GatedOutput
 from hmrnn.ops import LayerWeights
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.prepare import prepare

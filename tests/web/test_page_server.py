@@ -25,8 +25,8 @@ from hmrnn.cli.main import run
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.page import TextPage
-from hmrnn.kinds.text.reading import Reading
 from hmrnn.reading.page import Parts
+from hmrnn.reading.vocabulary import Reading
 from hmrnn.web import app as app_module
 from hmrnn.web import server as server_module
 from hmrnn.web.limits import Limits

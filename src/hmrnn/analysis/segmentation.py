@@ -73,7 +73,7 @@ class Segmentation:
     bits: np.ndarray | None = None
     """(T,) float32: -log2 of the probability of each symbol given those before it; NaN for the first."""
     products: np.ndarray | None = None
-    """(T,) int64: multiply-adds of each symbol, as :func:`hmrnn.nn.cost.multiply_adds` counts them."""
+    """(T,) int64: multiply-adds of each symbol, as :func:`hmrnn.nn.predictor.multiply_adds` counts them."""
 
     def __post_init__(self) -> None:
         self.symbols = tuple(self.symbols)

@@ -113,6 +113,16 @@ class Bidirectional(nn.Module):
         """As of HMLSTM."""
         return str(self.directions[0].engine_for(device, batch))
 
+    def multiply_adds(self, out: Output, before: Any = None, looked_up: bool = False) -> Tensor:
+        """As of HMLSTM, of both directions."""
+        both = (out.boundaries, out.probabilities, out.operations)
+        ahead = Output(out.hidden, *(a[..., 0] for a in both))
+        back = Output(out.hidden, *(a[..., 1].flip(0) for a in both))  # in the order in which it read the steps
+        found: list[Tensor] = [
+            one.multiply_adds(part, before, looked_up) for one, part in zip(self.directions, (ahead, back))
+        ]
+        return found[0] + found[1].flip(0)
+
     def initial_state(self, batch_size: int) -> States:
         """The states that both networks start from: zeros."""
         return States(*(direction.initial_state(batch_size) for direction in self.directions))

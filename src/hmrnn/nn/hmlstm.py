@@ -18,9 +18,8 @@ from hmrnn.nn import checks
 from hmrnn.nn.bidirectional import Bidirectional
 from hmrnn.nn.cell import Cell
 from hmrnn.nn.checks import Positive, Share, layer_sizes, one_of
-from hmrnn.nn.cost import of_hmlstm
 from hmrnn.nn.dropout import drop_weights, factors
-from hmrnn.nn.output import BatchFirst, Operation, Output, pack_like, unpack
+from hmrnn.nn.output import BatchFirst, Operation, Output, changes, pack_like, unpack
 from hmrnn.ops import LayerWeights, Options, State, Step, Symbols
 from hmrnn.ops.estimators import DRAWN
 from hmrnn.ops.interface import PAPER, Variant, within
@@ -198,7 +197,30 @@ class HMLSTM(Cell):
         """The engine that trains on ``device`` with so many sequences; InputError if the chosen one cannot."""
         return ops.choose_engine(self.engine, device, self.options(), batch=batch, sizes=self.hidden_sizes)
 
-    multiply_adds = of_hmlstm
+    def multiply_adds(self, out: Output, before: State | None = None, looked_up: bool = False) -> Tensor:
+        """(T, B): multiply-adds at each step; ``looked_up``: the first W is a table."""
+        moved = changes(out, self)  # (T, B, L)
+        total = torch.zeros(moved.shape[:2], dtype=torch.int64, device=moved.device)
+        fed, open_gate, new_above = _inputs(self, out, moved, before)
+        for l, w in enumerate(self.layers()):
+            gates, here = 4 * w.hidden_size, moved[..., l]
+            detector = {name: w.detector_rows(name).numel() for name in "UW"}  # 0 in the top layer
+            total += here * (w.U[:gates].numel() + detector["U"])
+            if not (l == 0 and looked_up):
+                total += fed[..., l] * (w.W[:gates].numel() + detector["W"])
+            if not w.has_detector:
+                continue
+            evaluates = self.on_copy == "evaluate"
+            above = torch.zeros_like(here)  # where the detector's product with h above is made anew
+            if w.V is not None:
+                by_gates = moved[..., l + 1] if self.top_down == "always" else open_gate[..., l] & here
+                above = new_above[..., l] if evaluates and self.top_down != "always" else by_gates
+                total += by_gates * w.V[:gates].numel() + above * w.detector_rows("V").numel()
+            if w.D2 is not None:
+                total += here * w.D2.numel()
+                if l > 0 and self.copy and self.boundary != "soft" and evaluates:
+                    total += (here | above) * w.D2.numel()
+        return total
 
     @property
     def parameter(self) -> Tensor:
@@ -352,3 +374,24 @@ def operations(boundaries: Tensor, before: Tensor, active: Tensor | None = None,
     fed = torch.cat([always, z if variant.copy else torch.ones_like(z)], dim=-1)
     result = torch.where(flushed, Operation.FLUSH, torch.where(fed, Operation.UPDATE, Operation.COPY))
     return result if active is None else torch.where(active[..., None], result, Operation.COPY)
+
+
+def _inputs(rnn: HMLSTM, out: Output, moved: Tensor, before: State | None) -> tuple[Tensor, Tensor, Tensor]:
+    """(T, B, L): where a layer reads the one below; (T, B, L-1): where its top-down gate is open, and where h above has
+    changed since the gate was last open, which is after a boundary."""
+    dense = rnn.boundary == "soft" or not rnn.copy
+    z = out.boundaries > 0.5
+    fed = torch.ones_like(moved) if dense else torch.cat([torch.ones_like(moved[..., :1]), z], dim=-1)
+    if rnn.boundary == "soft":
+        return fed, torch.ones_like(z), torch.ones_like(z)
+    start = torch.zeros_like(z[0]) if before is None else before.z > 0.5
+    earlier = torch.cat([start[None], z[:-1]])
+    if rnn.variant.gate != "pending":
+        return fed, earlier, earlier
+    opens = earlier.clone()
+    if before is not None and before.pending is not None:
+        opens[0] |= before.pending > 0.5
+    step = torch.arange(1, len(z) + 1, device=z.device)[:, None, None]
+    opened = (opens * step).cummax(0).values  # the last step so far that opened a gate
+    closed = (moved[..., :-1] * step).cummax(0).values  # the last step so far that closed it for those after it
+    return fed, opened > torch.cat([torch.zeros_like(closed[:1]), closed[:-1]]), earlier

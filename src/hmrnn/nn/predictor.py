@@ -8,16 +8,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import check_input, check_lengths, check_tensor, check_values
+from hmrnn.nn.checks import check_input, check_lengths, check_tensor, check_values, probability
 from hmrnn.nn.context import Condition, extra_size, make_context
 from hmrnn.nn.distributions import Categorical, Prediction
 from hmrnn.nn.dropout import drop_units
-from hmrnn.nn.output import Output
-from hmrnn.nn.output_module import make_output
+from hmrnn.nn.output import Output, changes
 from hmrnn.nn.registry import make_rnn
 from hmrnn.ops import State, Step
 from hmrnn.ops.interface import within
@@ -67,6 +67,91 @@ def conditioned(network: Predictor, condition: Condition) -> Iterator[None]:
         yield
     finally:
         network.condition = before
+
+
+class GatedOutput(nn.Module):
+    """Equations 11 and 12: the sum of every layer's embedded h, each weighted by a gate that reads all of them; ReLU.
+
+    With the sizes of the first layers only, it reads these and not the layers above them.
+
+    ``dropout`` is the share of the units of h that are dropped in training, the same ones throughout a sequence; h is
+    then (T, B, H).
+    """
+
+    def __init__(self, hidden_sizes: Sequence[int], output_size: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.size = output_size
+        self.dropout = probability("dropout", dropout)
+        self.gates = nn.Linear(sum(hidden_sizes), len(hidden_sizes), bias=False)  # w of (11)
+        self.embeddings = nn.ModuleList(nn.Linear(size, output_size, bias=False) for size in hidden_sizes)  # Wᵉ of (12)
+
+    def forward(self, hidden: Sequence[Tensor]) -> Tensor:
+        hidden = hidden[: len(self.embeddings)]
+        if self.training and self.dropout > 0:
+            hidden = [drop_units(h, self.dropout) for h in hidden]
+        return self.combine(hidden, [embed(h) for embed, h in zip(self.embeddings, hidden)])
+
+    def combine(self, hidden: Sequence[Tensor], terms: Sequence[Tensor]) -> Tensor:
+        """The result from h and the layers' terms Wᵉh; step by step, a term is reused while its layer copies."""
+        g = torch.sigmoid(self.gates(torch.cat(list(hidden[: len(terms)]), dim=-1)))  # (..., L), equation 11
+        return F.relu(sum((g[..., l, None] * term for l, term in enumerate(terms)), start=torch.zeros_like(terms[0])))
+
+
+class JoinedOutput(nn.Module):
+    """h of all layers side by side, for a linear output that ridge regression fits."""
+
+    def __init__(self, hidden_sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.size = sum(hidden_sizes)
+        self.embeddings = nn.ModuleList(nn.Identity() for _ in hidden_sizes)
+
+    def forward(self, hidden: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(hidden), dim=-1)
+
+    def combine(self, hidden: Sequence[Tensor], terms: Sequence[Tensor]) -> Tensor:
+        """As of :class:`GatedOutput`."""
+        return self(terms)
+
+
+def make_output(hidden_sizes: Sequence[int], config: ModelConfig) -> GatedOutput | JoinedOutput:
+    """The output module over the layers that ``config.output_layers`` names."""
+    if config.ridge:
+        return JoinedOutput(hidden_sizes)
+    return GatedOutput(hidden_sizes[:1] if config.output_layers == "first" else hidden_sizes, config.output_size)
+
+
+def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tensor:
+    """(T, B) int64: multiply-adds of each step, counted from what the layers did.
+
+    A matrix counts (rows x columns) where the vector it multiplies is new: U and the output module's matrix of a layer
+    where that layer moved, W where the layer below ended a segment, V where the top-down gate was open and the layer
+    moved (with ``top_down="always"``: where the layer above moved). The first W of a text model is a table look-up and
+    counts nothing, unless the model is told more than the text.
+
+    A detector reads what its layer reads: its row of U and W, or the columns of D1 beside them, count with that matrix.
+    Its row of V, or the columns of D1, count where the gate was open and h above is new to it, also on COPY unless
+    ``on_copy="hold"``. D2 counts where the layer moved, and once more for the value on COPY, which is made anew when
+    the layer has moved or h above is new.
+
+    Baselines multiply every matrix at every step, except that a module of a clockwork RNN multiplies its rows of U and
+    W at its period only.
+
+    Args:
+        model: a :class:`Predictor`, or a network with the same parts. Its linear children, such as the head, count at
+            every step.
+        out: what its network gave for a chunk, (T, B, ...).
+        before: the state before the chunk; zeros if None.
+    """
+    looked_up = isinstance(model.embedding, nn.Embedding) and getattr(model, "context", None) is None
+    total = model.rnn.multiply_adds(out, before, looked_up)
+    moved = changes(out, model.rnn)  # (T, B, L), or (T, B, L, 2): h of a layer has changed if either direction moved
+    moved = moved.any(-1) if moved.dim() == 4 else moved
+    total = total + sum(module.weight.numel() for module in model.children() if isinstance(module, nn.Linear))
+    if hasattr(model.output, "gates"):  # otherwise h goes to the head as it is
+        for l, embed in enumerate(model.output.embeddings):
+            gates = model.output.gates.out_features * embed.in_features
+            total = total + moved[..., l] * (embed.weight.numel() + gates)
+    return total.expand(moved.shape[:2])
 
 
 class Predictor(nn.Module):

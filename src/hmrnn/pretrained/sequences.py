@@ -15,10 +15,9 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.kind import InputSpec
 from hmrnn.pretrained.model import Model, Progress
-from hmrnn.reading.read import Reader
+from hmrnn.reading.read import Reader, segment_many
 from hmrnn.reading.sample import check_room, draw, seeded
 from hmrnn.reading.score import Score, read_all
-from hmrnn.reading.segment import segment_many
 from hmrnn.training.sequences import SequenceBatches
 from hmrnn.utils.options import check_files
 

@@ -9,7 +9,7 @@ import torch
 
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.nn.predictor import Predictor
-from hmrnn.reading.segment import follow, on_time
+from hmrnn.reading.read import follow, on_time
 
 CHUNK = 512
 """Steps per pass, which bounds the memory; the result does not depend on it."""

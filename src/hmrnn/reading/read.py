@@ -1,18 +1,30 @@
-"""The one way to feed a network outside of training: chunk by chunk with :func:`read`, step by step with a Reader."""
+"""The one way to feed a network outside of training, and to find segments by it.
+
+:func:`read` goes chunk by chunk and a :class:`Reader` step by step; :func:`segment_many` gives a Segmentation for each
+of several sequences, :func:`follow` for each chunk of one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
+from numbers import Integral
+from typing import Any, NamedTuple, Protocol, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from hmrnn.analysis.segmentation import Segmentation
+from hmrnn.errors import InputError
+from hmrnn.nn import checks
 from hmrnn.nn.context import Condition
 from hmrnn.nn.distributions import Prediction
 from hmrnn.nn.output import Output
-from hmrnn.nn.predictor import Predictor, evaluating
+from hmrnn.nn.predictor import Predictor, evaluating, multiply_adds
 from hmrnn.ops import State
 
 DIVERGED = "the model's predictions are not finite: it has diverged; use an earlier checkpoint"
@@ -118,3 +130,169 @@ class Reader:
                 self._terms[l] = embed(self.state.h[l])
                 self._changed[l] = False
         return self.model.expect(output.combine(self.state.h, self._terms))
+
+
+class Ends(Protocol):
+    """Finds the ends of the segments of level 1 of a sequence (T, ...) in the place of the lowest detector."""
+
+    def add(self, hidden: Sequence[Tensor], at: np.ndarray, counted: np.ndarray) -> None:
+        """Take h of all layers (n, 1, H_l) after the steps ``at`` (n, 1), of those that are ``counted`` (n, 1)."""
+        ...
+
+    def words(self) -> np.ndarray:
+        """(T,) bool: whether a segment ends after each step."""
+        ...
+
+    def chances(self) -> np.ndarray:
+        """(T,): the probability that one ends there."""
+        ...
+
+
+@torch.inference_mode()
+def measured(model: Predictor, made: Read) -> list[np.ndarray]:
+    """What a network made of a chunk, as the arrays of a Segmentation, each (T, B, ...).
+
+    The bits of a sequence's first step are NaN. InputError if others are not finite.
+    """
+    nats = -made.prediction.log_prob(made.steps.roll(-1, dims=0))  # nothing follows the last
+    first = torch.full_like(nats[:1], math.nan)
+    if made.before is not None:
+        with evaluating(model):
+            first = -model.expect(model.output([h[None] for h in made.before.h])).log_prob(made.steps[:1])
+    bits = torch.cat([first, nats[:-1]]) / math.log(2)
+    if not bool(bits[made.before is None :].isfinite().all()):
+        raise InputError(DIVERGED)
+    out = made.output
+    counted = multiply_adds(model, out, made.before)
+    arrays = (made.boundaries, out.probabilities.float(), out.operations, made.norms, bits, counted)
+    return [array.cpu().numpy() for array in arrays]
+
+
+def follow(
+    model: Predictor,
+    chunks: Iterable[Tensor],
+    pieces: Callable[[np.ndarray], Sequence[str]],
+    state: State | None = None,
+    *,
+    condition: Condition | None = None,
+) -> Iterator[tuple[Segmentation, Read]]:
+    """As :func:`read`, with what the network found in each chunk (T, 1, ...) of one sequence.
+
+    ``pieces`` gives the strings of its steps (T, ...).
+    """
+    for made in read(model, chunks, state, condition=condition):
+        shown = pieces(made.steps[:, 0].cpu().numpy())
+        yield Segmentation(tuple(shown), *(array[:, 0] for array in measured(model, made))), made
+
+
+def on_time(parts: Iterable[Segmentation], late: int) -> Iterator[Segmentation]:
+    """Consecutive parts of a sequence whose lowest detector fires ``late`` steps (0 or 1) after the end of a segment.
+
+    Its ends are moved back by as many: at the last step of a part they show when the next one is known.
+    """
+    if not late:
+        yield from parts
+        return
+    before: Segmentation | None = None
+    for part in itertools.chain(parts, [None]):
+        if before is not None:
+            ahead = before[-1:] if part is None else part[:1]
+            moved: dict[str, Any] = {}
+            for name in ("boundaries", "probabilities"):
+                mine = getattr(before, name)
+                after = np.concatenate([mine[1:], getattr(ahead, name)])
+                moved[name] = np.concatenate([after[:, :1], mine[:, 1:]], axis=1)
+            yield dataclasses.replace(before, **moved)
+        before = part
+
+
+def check_detectors(model: Predictor) -> None:
+    """InputError for a network of a kind that finds no segments."""
+    if not model.rnn.num_boundaries and model.config.rnn not in ("hm-lstm", "hrnn"):
+        raise InputError(
+            "a network without detectors finds no segments; train hm-lstm instead",
+            setting="model.rnn",
+            value=model.config.rnn,
+        )
+
+
+def segment_many(
+    model: Predictor,
+    sequences: Sequence[Sequence[int] | np.ndarray],
+    pieces: Callable[[np.ndarray], Sequence[str]],
+    *,
+    batch: int = 32,
+    chunk: int = 512,
+    prime: Sequence[int] | np.ndarray = (),
+    ends: Callable[[np.ndarray], Ends] | None = None,
+    late: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Segmentation]:
+    """Read each sequence by itself from the zero state, and report what the network found in it.
+
+    Sequences are indices (T,) of the symbols of a text, or normalised points (T, 3); ``pieces`` gives the T strings of
+    one, the steps as they are displayed. ``batch`` of similar length are read side by side, ``chunk`` steps per pass,
+    which bounds the memory and changes no result. ``progress`` is called with the steps done and their total. The bits
+    of points are -log2 of densities in normalised coordinates, and may be negative.
+
+    ``prime`` are steps that are read before every sequence, and are not part of the result. ``ends`` is called with
+    each sequence, the prime before it; what it gives decides where the segments of level 1 end. ``late`` is the number
+    of steps (0 or 1) by which the lowest detector fires after the end of a segment; its ends are moved back by as many.
+    By :func:`hmrnn.nn.predictor.conditioned` a model may be given one condition for all sequences, or one each.
+    """
+    check_detectors(model)
+    if not model.rnn.num_boundaries and ends is not None:
+        raise InputError("segments by the head take the place of the lowest detector; train two or more layers")
+    checks.numbers({"batch": batch, "chunk": chunk}, Integral, 1)
+    inputs = [_checked(model, sequence) for sequence in sequences]
+    found: dict[int, Segmentation] = {}
+    done, total, first = 0, sum(map(len, inputs)), len(prime)
+    if first:
+        before = model.as_input(np.asarray(prime))
+        inputs = [torch.cat([before, sequence]) for sequence in inputs]
+    for places in _by_length(inputs, batch):
+        group = [inputs[place] for place in places]
+        steps = torch.nn.utils.rnn.pad_sequence(group)  # (T, B, ...)
+        finders = [] if ends is None else [ends(each.cpu().numpy()) for each in group]
+        parts = []
+        condition = model.condition
+        if model.context is not None:
+            left = torch.tensor([len(sequence) for sequence in group]) if model.config.time == "left" else None
+            condition = condition.chosen(places)._replace(clock=left)
+        for start, made in zip(range(0, len(steps), chunk), read(model, steps.split(chunk), condition=condition)):
+            parts.append(measured(model, made))
+            at = np.arange(start, start + len(made.steps))[:, None]
+            for b, finder in enumerate(finders):
+                mine = [cast(Tensor, h)[:, b : b + 1] for h in made.output.hidden]
+                finder.add(mine, at.clip(max=len(group[b]) - 1), at < len(group[b]))
+            if progress is not None:
+                progress(done + sum(max(0, min(start + chunk, len(each)) - first) for each in group), total)
+        done += sum(len(sequence) - first for sequence in group)
+        whole = [np.concatenate(pieces) for pieces in zip(*parts)]
+        for b, place in enumerate(places):
+            # Padding comes last: nothing before it depends on it.
+            each = Segmentation(
+                tuple(pieces(np.asarray(sequences[place]))), *(array[first : len(group[b]), b] for array in whole)
+            )
+            if finders:
+                each.boundaries[:, 0], each.probabilities[:, 0] = (
+                    finders[b].words()[first:],
+                    finders[b].chances()[first:],
+                )
+            [found[place]] = on_time([each], 0 if finders else late)
+    return [found[place] for place in range(len(inputs))]
+
+
+def _by_length(sequences: Sequence[Tensor], batch: int) -> Iterator[list[int]]:
+    """The places of all sequences, ``batch`` of similar length at a time."""
+    order = sorted(range(len(sequences)), key=lambda place: len(sequences[place]))
+    for start in range(0, len(order), batch):
+        yield order[start : start + batch]
+
+
+def _checked(model: Predictor, sequence: Sequence[int] | np.ndarray) -> Tensor:
+    array = np.asarray(sequence)
+    if array.ndim == 0 or len(array) == 0 or array.shape[1:] != model.step_shape:
+        expected = ", ".join(map(str, ("T", *model.step_shape)))
+        raise InputError(f"a sequence must have shape ({expected}) with T at least 1; got {array.shape}")
+    return model.as_input(array)

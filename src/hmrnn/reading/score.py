@@ -11,9 +11,8 @@ from torch import Tensor
 from hmrnn.config import ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.context import Condition
-from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.output import changes
-from hmrnn.nn.predictor import Predictor
+from hmrnn.nn.predictor import Predictor, multiply_adds
 from hmrnn.reading.batches import Batch, Batches
 from hmrnn.reading.read import DIVERGED, Read, read
 

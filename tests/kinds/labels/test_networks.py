@@ -15,9 +15,9 @@ from hmrnn.kinds.labels.networks import PlacedModel, PooledModel, TransducerMode
 from hmrnn.kinds.labels.settings import LabelData, PooledModelConfig
 from hmrnn.nn.baselines.recurrent import LSTM
 from hmrnn.nn.bidirectional import Bidirectional
-from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.decoder import AttentionDecoder, Memory
 from hmrnn.nn.output import Operation
+from hmrnn.nn.predictor import multiply_adds
 from hmrnn.nn.rates import search_biases
 from hmrnn.training import detectors
 from hmrnn.training.terms import make_terms

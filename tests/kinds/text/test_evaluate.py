@@ -22,8 +22,8 @@ from hmrnn.kinds.text.evaluate import Evaluation, cut, evaluate
 from hmrnn.kinds.text.large_files import segment_files
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.output import Operation
+from hmrnn.nn.predictor import multiply_adds
 
 SYMBOLS = tiny.corpus(train=300).train
 

@@ -22,7 +22,7 @@ from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.settings import TextData
 from hmrnn.nn.context import Condition
-from hmrnn.reading.segment import segment_many
+from hmrnn.reading.read import segment_many
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.utils import archives
 

@@ -146,7 +146,7 @@ def test_segments_by_the_head_and_by_the_detectors(trained):
 
 
 def test_detectors_that_fire_late_are_moved_back(trained):
-    from hmrnn.reading.segment import segment_many
+    from hmrnn.reading.read import segment_many
 
     model = load(trained / "run")
     indices = model.vocabulary.encode("abcdefghhhgcab")

@@ -16,9 +16,8 @@ from hmrnn.kinds.labels.corpus import Examples
 from hmrnn.kinds.labels.encoder import LabelEncoder
 from hmrnn.kinds.labels.networks import SequenceModel, flat_directions
 from hmrnn.kinds.labels.sequences import Item
-from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.output import Output, changes
-from hmrnn.nn.predictor import evaluating
+from hmrnn.nn.predictor import evaluating, multiply_adds
 from hmrnn.ops.cuda.captures import uncaptured
 
 BATCH = 64

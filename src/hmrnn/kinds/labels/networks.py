@@ -20,7 +20,7 @@ from hmrnn.nn.crf import LinearChainCRF
 from hmrnn.nn.decoder import AttentionDecoder, Memory
 from hmrnn.nn.dropout import drop_units
 from hmrnn.nn.output import Output
-from hmrnn.nn.output_module import make_output
+from hmrnn.nn.predictor import make_output
 from hmrnn.nn.readouts import SequenceReadOut, segment_states
 from hmrnn.nn.registry import make_encoder
 from hmrnn.nn.tree import TreeReadOut

@@ -19,8 +19,8 @@ from hmrnn.kinds.strokes.strokes import Scale, Strokes
 from hmrnn.kinds.strokes.write import write
 from hmrnn.nn.predictor import conditioned
 from hmrnn.pretrained.model import ConditionLike, Model, Progress
+from hmrnn.reading.read import segment_many
 from hmrnn.reading.sample import check_room
-from hmrnn.reading.segment import segment_many
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

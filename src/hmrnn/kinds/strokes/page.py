@@ -17,8 +17,7 @@ from hmrnn.kinds.strokes.strokes import Scale
 from hmrnn.kinds.strokes.write import draw_line, scribble
 from hmrnn.nn.predictor import conditioned
 from hmrnn.reading.page import Action, Page, Part, Parts, Request, Seed
-from hmrnn.reading.read import read
-from hmrnn.reading.segment import follow
+from hmrnn.reading.read import follow, read
 
 LONGEST = 10_000  # how many times longer than the strokes of a drawing a step may be
 CHUNK, WRITTEN = 64, 16  # points that are read, and written, at a time

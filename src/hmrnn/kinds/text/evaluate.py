@@ -16,9 +16,8 @@ from hmrnn.errors import InputError
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.words.ends import HeadScores
 from hmrnn.ops import State
-from hmrnn.reading.read import Read, read
+from hmrnn.reading.read import Read, check_detectors, read
 from hmrnn.reading.score import Progress, Score, Sums
-from hmrnn.reading.segment import check_detectors
 
 MOST_BITS = 1e6
 """The most bits per symbol that are still taken for a prediction: beyond it, every probability is 0."""
@@ -37,7 +36,7 @@ class Evaluation(Score):
     updates: tuple[float, ...]
     """Share of the steps at which each layer did not COPY; 1 with soft boundaries, which skip nothing."""
     multiply_adds: float
-    """Multiply-adds per symbol, with the output module (see :func:`hmrnn.nn.cost.multiply_adds`)."""
+    """Multiply-adds per symbol, with the output module (see :func:`hmrnn.nn.predictor.multiply_adds`)."""
 
     @property
     def finite(self) -> bool:

@@ -21,9 +21,9 @@ from hmrnn.errors import InputError, TextNote
 from hmrnn.kinds.text.corpus import as_files
 from hmrnn.kinds.text.evaluate import read_text as read_symbols
 from hmrnn.kinds.text.model import TextModel
-from hmrnn.kinds.text.reading import Reading, Unknown, read_as
 from hmrnn.kinds.text.sources import find_files, read_text
-from hmrnn.reading.segment import check_detectors, measured, on_time
+from hmrnn.reading.read import check_detectors, measured, on_time
+from hmrnn.reading.vocabulary import Reading, Unknown, read_as
 from hmrnn.utils.archives import Report, count_progress
 from hmrnn.utils.cache import source_state, total_size
 from hmrnn.utils.files import ADVICE, replacing

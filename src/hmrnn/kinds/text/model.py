@@ -18,16 +18,15 @@ from hmrnn.errors import InputError, TextNote
 from hmrnn.kinds.text.corpus import Corpus, line_end, load_corpus
 from hmrnn.kinds.text.evaluate import Evaluation, evaluate
 from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.kinds.text.reading import Reading, Unknown, read_as
 from hmrnn.kinds.text.sample import check_length, continue_all, stream
 from hmrnn.kinds.text.spaces import is_space
 from hmrnn.kinds.text.words.ends import HeadScores
 from hmrnn.nn.predictor import conditioned
 from hmrnn.pretrained.model import ConditionLike, Model, Progress, one_each
 from hmrnn.reading.embed import Embedding, embed
+from hmrnn.reading.read import segment_many
 from hmrnn.reading.sample import check_room
-from hmrnn.reading.segment import segment_many
-from hmrnn.reading.vocabulary import Vocabulary, code_points
+from hmrnn.reading.vocabulary import Reading, Unknown, Vocabulary, code_points, read_as
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,12 +17,11 @@ from torch import Tensor
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.model import TextModel
-from hmrnn.kinds.text.reading import Reading
 from hmrnn.ops import State
 from hmrnn.reading.page import Action, Page, Part, Parts, Request, Seed
-from hmrnn.reading.read import Reader
+from hmrnn.reading.read import Reader, follow, on_time
 from hmrnn.reading.sample import draw, seeded
-from hmrnn.reading.segment import follow, on_time
+from hmrnn.reading.vocabulary import Reading
 
 CHUNK = 128  # symbols between cuts; as many are read again when a symbol is typed at the end
 WRITTEN = 16  # symbols that are written between two looks at what the layers did

@@ -19,7 +19,7 @@ from hmrnn.kinds.text.model import TextModel
 from hmrnn.plots.lengths import timescales
 from hmrnn.plots.save import save_figure
 from hmrnn.pretrained.commands import agreement
-from hmrnn.reading.segment import segment_many
+from hmrnn.reading.read import segment_many
 
 CONTEXT, PASSAGE = 500, 270
 """Symbols read before the passage of figures 3 and 4, and the passage: three rows of 90, as in the paper."""

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hmrnn.errors import InputError
-from hmrnn.kinds.text import reading as module
-from hmrnn.kinds.text.reading import read_as
-from hmrnn.reading.vocabulary import Vocabulary
+from hmrnn.reading import vocabulary as module
+from hmrnn.reading.vocabulary import Vocabulary, read_as
 
 ASCII = Vocabulary("characters", tuple(map(chr, [10, *range(32, 127)])))
 LOWER = Vocabulary("characters", tuple(" abcdefghijklmnopqrstuvwxyz"))
