@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from hmrnn.checkpoint import Checkpoint
-    from hmrnn.config import Config, DataConfig, ModelConfig
-    from hmrnn.pretrained.commands import Commands
-    from hmrnn.reading.page import Page
-    from hmrnn.training.task import Task
-    from hmrnn.utils.options import Options
-
 
 class InputSpec(Protocol):
     """What a model needs to know to turn data into its input: a vocabulary, a scale. A checkpoint keeps it."""
@@ -66,23 +59,24 @@ class Measure(NamedTuple):
 class Kind:
     """A kind of data: its files, its model, its loss and what people do with the result.
 
-    Methods import what they need when they are called: to know the kinds, nobody waits for torch.
+    Methods import what they need when they are called: to know the kinds, nobody waits for torch. ``config`` is always
+    the :class:`hmrnn.config.Config` of a run, and ``start`` the :class:`hmrnn.checkpoint.Checkpoint` of a model.
     """
 
     name: str
     formats: tuple[str, ...]
     """The values of data.format that are of this kind."""
-    Settings: type[DataConfig]
+    Settings: type[Any]
     """What a run on this kind is asked about its data: the section "data"."""
-    Model: type[ModelConfig]
+    Model: type[Any]
     """What it is asked about its model: the section "model"."""
     lacks: Collection[str] = ()
     """Other sections, settings and values of settings that have no effect on this kind: "train.length"."""
     error = "wrong"
     """What the error of a validation, if it has one, is a share of."""
-    options: Mapping[str, type[Options]] = {}
+    options: Mapping[str, type[Any]] = {}
     """By command, the options that only this kind has."""
-    presets: Mapping[str, Config] = {}
+    presets: Mapping[str, Any] = {}
     """By name, runs that ``hmrnn train`` offers; that of files of one's own has the name of the kind."""
     notes: Mapping[str, str] = {}
     """What the help says of them."""
@@ -92,7 +86,7 @@ class Kind:
         return False
 
     @property
-    def page(self) -> type[Page] | None:
+    def page(self) -> Any:
         """What ``hmrnn explore`` shows of a model; None if it cannot show one."""
         return None
 
@@ -103,42 +97,42 @@ class Kind:
     def measure(self, spec: InputSpec) -> Measure:
         raise NotImplementedError
 
-    def check(self, config: Config) -> None:
+    def check(self, config: Any) -> None:
         """Raise InputError if settings do not go together, beyond what their types say."""
 
-    def at_hand(self, config: Config) -> Config:
+    def at_hand(self, config: Any) -> Any:
         """``config`` with other data in place of built-in ones that this machine does not have."""
         return config
 
-    def load(self, config: Config, progress: Any = None) -> Any:
+    def load(self, config: Any, progress: Any = None) -> Any:
         """The corpus that ``config.data`` names."""
         raise NotImplementedError
 
-    def settle(self, config: Config, corpus: Any) -> Config:
+    def settle(self, config: Any, corpus: Any) -> Any:
         """``config`` with the settings that the corpus decides."""
         return config
 
-    def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> nn.Module:
+    def network(self, config: Any, spec: InputSpec, engine: str = "auto") -> nn.Module:
         """A new network; its initial weights come from torch's generator."""
         raise NotImplementedError
 
-    def task(self, config: Config, corpus: Any, device: torch.device, rank: int = 0, world: int = 1) -> Task:
+    def task(self, config: Any, corpus: Any, device: torch.device, rank: int = 0, world: int = 1) -> Any:
         """Data, network, loss and measure of a run."""
         raise NotImplementedError
 
-    def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> Any:
+    def model(self, network: nn.Module, spec: InputSpec, config: Any, source: str | None = None) -> Any:
         """The trained model that :func:`hmrnn.load` returns."""
         raise NotImplementedError
 
-    def commands(self, progress: Callable[[str], Any]) -> Commands:
+    def commands(self, progress: Callable[[str], Any]) -> Any:
         """What the commands do with this kind; ``progress`` makes a function that shows how far something is."""
         raise NotImplementedError
 
-    def continued(self, start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
+    def continued(self, start: Any, name: str, data: Any) -> Any:
         """``data`` as the model ``start``, called ``name``, reads them when it is trained further."""
         raise InputError(f"{name} is a model of {self.name}, which cannot be trained further; train a new one")
 
-    def given(self, start: Checkpoint, data: Any, folder: Path, kept: bool) -> DataConfig:
+    def given(self, start: Any, data: Any, folder: Path, kept: bool) -> Any:
         """Data that a caller of ``model.finetune`` gave, as files; what is no file is written to ``folder``.
 
         InputError if the run is ``kept`` and would miss them.
@@ -156,12 +150,12 @@ def every() -> list[Kind]:
     return list(_known().values())
 
 
-def presets() -> dict[str, Config]:
+def presets() -> dict[str, Any]:
     """The presets of all kinds."""
     return {name: config for one in every() for name, config in one.presets.items()}
 
 
-def of(config: Config) -> Kind:
+def of(config: Any) -> Kind:
     """The kind of data that a run reads."""
     return reading(config.data.format)
 

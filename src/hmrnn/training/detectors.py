@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from hmrnn.training.trainer import Trainer
+from hmrnn.training.task import Training
 
 SILENT, ALWAYS = 0.002, 0.98
 """A detector whose rate over an epoch is below the first is silent; above the second it fires always."""
@@ -21,7 +20,7 @@ def count(rnn: Any) -> int:
     return len(rnn.detector_biases()) if rnn.num_boundaries else 0
 
 
-def changed_detectors(run: Trainer) -> list[dict[str, Any]]:
+def changed_detectors(run: Training) -> list[dict[str, Any]]:
     """At the end of an epoch: the detectors that have fallen silent, fire always, or have recovered.
 
     None after the first epoch, unless it is the last: a detector that is silent there often starts by itself. With

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,12 +12,10 @@ from hmrnn.errors import InputError
 from hmrnn.optim import Muon
 from hmrnn.training.processes import gather
 from hmrnn.training.progress import Progress
-
-if TYPE_CHECKING:
-    from hmrnn.training.trainer import Trainer
+from hmrnn.training.task import Training
 
 
-def tensors(run: Trainer) -> dict[str, Tensor]:
+def tensors(run: Training) -> dict[str, Tensor]:
     """The tensors of a run apart from its weights; a collective call under torchrun."""
     result, own = _shared(run), {**_own(run), "random.cpu": torch.get_rng_state()}
     if run.device.type == "cuda":
@@ -33,18 +30,18 @@ def tensors(run: Trainer) -> dict[str, Tensor]:
     return result
 
 
-def _shared(run: Trainer) -> dict[str, Tensor]:
+def _shared(run: Training) -> dict[str, Tensor]:
     """What all processes have alike."""
     kept = [(type(term).__name__.lower(), term.tensors()) for term in run.terms]
     return {"watch": run.watch.counts, **{f"{term}.{name}": a for term, its in kept for name, a in its.items()}}
 
 
-def _own(run: Trainer) -> dict[str, Tensor]:
+def _own(run: Training) -> dict[str, Tensor]:
     """What each process has of its own."""
     return {"window": run.window, "epoch": run.epoch}
 
 
-def snapshot(run: Trainer, *, training: bool) -> Checkpoint:
+def snapshot(run: Training, *, training: bool) -> Checkpoint:
     """The checkpoint of now: with ``training`` a state to resume from, else the model to use."""
     if training:
         progress = dataclasses.asdict(run.progress)
@@ -54,7 +51,7 @@ def snapshot(run: Trainer, *, training: bool) -> Checkpoint:
     return Checkpoint(run.config, run.task.reads, weights)
 
 
-def restore(run: Trainer, saved: Checkpoint) -> None:
+def restore(run: Training, saved: Checkpoint) -> None:
     """Return to the state in which ``saved`` was written."""
     assert saved.progress is not None
     assert saved.training is not None
@@ -94,7 +91,7 @@ def restore(run: Trainer, saved: Checkpoint) -> None:
     run.set_rate()
 
 
-def _check(run: Trainer, given: dict[str, Tensor]) -> None:
+def _check(run: Training, given: dict[str, Tensor]) -> None:
     """Raise InputError unless the state in a checkpoint has the names, shapes and dtypes that this run's has."""
     own = {name: tensor for name, tensor in tensors(run).items() if not name.startswith("optimizer.")}
     needed = {name for name in own if not name.startswith("random.cuda.")}  # which a run on a CPU does not have
@@ -118,7 +115,7 @@ def _shown(tensor: Tensor | None) -> str:
     return "absent" if tensor is None else f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
 
 
-def _apply_changed_settings(run: Trainer) -> None:
+def _apply_changed_settings(run: Training) -> None:
     """After a restore: apply settings that a resumed run may change."""
     p, t = run.progress, run.config.train
     if p.chunk > 0:  # a network without detectors does not store its slope

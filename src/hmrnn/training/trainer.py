@@ -25,7 +25,7 @@ from hmrnn.training.detectors import count
 from hmrnn.training.finite import Watch
 from hmrnn.training.prepare import new_optimizer, prepare
 from hmrnn.training.progress import Progress
-from hmrnn.training.task import Validation
+from hmrnn.training.task import Task, Validation
 from hmrnn.training.terms import make_terms, needs_of
 
 
@@ -56,7 +56,7 @@ class Trainer:
             )
         self.config, self.device, self.rank, self.world = config, device, rank, world
         torch.manual_seed(t.seed)  # the initial weights depend on it alone
-        self.task = what.task(config, data, device, rank, world)
+        self.task: Task = what.task(config, data, device, rank, world)
         self.measure = what.measure(self.task.reads)
         self.terms = make_terms(config)
         self.task.needs = needs_of(self.terms, self.task.offers)
