@@ -39,7 +39,7 @@ def trainer(kind: str, device: str = "cpu", longest: int = 9, **how: Any) -> Tra
     model = ESTIMATORS[kind](hidden_size=6, num_layers=2, embedding_size=4, epochs=9, batch_size=8, **how)
     modality: Any = ESTIMATORS[kind]._modality
     corpus = make_corpus(modality, *map(list, zip(*given)), valid_fraction=0.1)
-    return Trainer(model._config(0), corpus, torch.device(device))
+    return Trainer(model._config(), corpus, torch.device(device))
 
 
 def test_batches_that_are_alike_hold_the_same_sequences_in_few_shapes() -> None:

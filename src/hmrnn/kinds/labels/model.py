@@ -77,6 +77,10 @@ class LabelledModel(Model):
                     found[k] = one, segmentation(self.network, out, row, pieces) if weigh else None
         return found
 
+    def predict(self, X: Any) -> Any:
+        """The answer to each sequence."""
+        return self.given(self.items(X))
+
     def given(self, items: list[Item], **how: Any) -> list[Any]:
         """The answer to each of checked sequences, as users give it."""
         return [self.answer.given(one.values, item) for item, (one, _) in zip(items, self.answers(items, **how))]
@@ -131,9 +135,6 @@ class LabelModel(LabelledModel):
 
 class TagModel(LabelledModel):
     """A tag per step, or per token; with a CRF the likeliest sequence of tags, else the likeliest tag at each step."""
-
-    def predict(self, X: Any) -> list[list[Any]]:
-        return self.given(self.items(X))
 
     def predict_proba(self, X: Any) -> list[np.ndarray]:
         """For each sequence (steps, tags): the probability of every tag; with a CRF the marginals."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import inspect
 import sys
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from hmrnn.errors import InputError
-
-E = TypeVar("E", bound="Estimator")
 
 
 class NotFittedError(InputError, AttributeError):
@@ -30,30 +28,22 @@ def _of_both(theirs: type) -> Any:
     return type("NotFittedError", (NotFittedError, theirs), {"__reduce__": lambda self: (not_fitted, self.args)})
 
 
+@dataclasses.dataclass(repr=False, eq=False)
 class Estimator:
-    """Parameters are the arguments of ``__init__``, stored unchanged; ``fit`` sets attributes that end in ``_``."""
+    """Parameters are the fields of a dataclass, stored unchanged; ``fit`` sets attributes that end in ``_``."""
 
-    _kind: Literal["classifier", "regressor"] | None = None
+    _kind: ClassVar[Literal["classifier", "regressor"] | None] = None
     """What scikit-learn calls the kind of estimator."""
-    _takes_rows = False
+    _takes_rows: ClassVar[bool] = False
     """Whether ``fit`` takes an array (n, time) as n series of one channel, or as one of several channels."""
-
-    @classmethod
-    def _names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
-
-    def _keep(self, arguments: dict[str, Any]) -> None:
-        """Store the arguments of ``__init__``, which are in ``locals()`` there, unchanged."""
-        for name in self._names():
-            setattr(self, name, arguments[name])
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {name: getattr(self, name) for name in self._names()}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
-    def set_params(self: E, **params: Any) -> E:
+    def set_params(self, **params: Any) -> Self:
         """Change some of them; returns self."""
-        names = self._names()
+        names = self.get_params()
         for name in params:
             if name not in names:
                 raise InputError(f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(names)}")
@@ -62,17 +52,12 @@ class Estimator:
         return self
 
     def __repr__(self) -> str:
-        defaults = inspect.signature(type(self).__init__).parameters
-        given = {name: repr(value) for name, value in self.get_params().items()}
-        changed = [f"{name}={value}" for name, value in given.items() if value != repr(defaults[name].default)]
+        given = ((field.name, repr(getattr(self, field.name)), field.default) for field in dataclasses.fields(self))
+        changed = [f"{name}={value}" for name, value, default in given if value != repr(default)]
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
-
-    def _check_fitted(self) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise not_fitted(f"this {type(self).__name__} is not fitted yet; call fit first")
 
     def __sklearn_tags__(self) -> Any:
         """The estimator's tags, which only scikit-learn asks for."""
@@ -88,19 +73,7 @@ class Estimator:
         )
 
 
-def is_whole(value: Any) -> bool:
-    """Whether this is a whole number, and no bool."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def seed_of(given: Any) -> int:
+def seed_of(given: Any) -> Any:
     """A seed from a ``random_state`` as scikit-learn takes it."""
-    if given is None:
-        given = np.random.RandomState()
-    if isinstance(given, np.random.RandomState):
-        return int(given.randint(2**31))
-    if not is_whole(given) or not 0 <= given < 2**62:
-        raise InputError(
-            f"random_state must be None, a whole number of 0 or more, or a NumPy RandomState; got {given!r}"
-        )
-    return int(given)
+    state = np.random.RandomState() if given is None else given
+    return int(state.randint(2**31)) if isinstance(state, np.random.RandomState) else state

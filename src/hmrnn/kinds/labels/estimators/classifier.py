@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
 from typing import Any
 
 import numpy as np
-import torch
 
 from hmrnn.kinds.labels.corpus import ClassWeight
 from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
 from hmrnn.kinds.labels.model import LabelModel
-from hmrnn.kinds.labels.presets import PRESETS
-
-_PRESET = PRESETS["labels"]  # of ``hmrnn train labels``, which has the same defaults
 
 
-class HMClassifier(SequenceEstimator):
+@dataclasses.dataclass(repr=False, eq=False, kw_only=True)
+class HMClassifier(SequenceEstimator[LabelModel]):
     """Learns to label sequences: texts, lists of tokens, or series of numbers.
 
     An HM-LSTM reads a sequence; the gated output of all layers at every step is combined by attention, and a softmax
@@ -67,49 +64,20 @@ class HMClassifier(SequenceEstimator):
     """
 
     _modality = "labels"
-    _model = LabelModel
     _kind = "classifier"
     _takes_rows = True
-    # parameters beside those of SequenceEstimator
-    read_out: str
-    attend: str
-    level: int
-    class_weight: ClassWeight
-
-    def __init__(
-        self,
-        hidden_size: int | Sequence[int] = _PRESET.model.hidden_size[0],
-        *,
-        num_layers: int = _PRESET.model.num_layers,
-        rnn: str = _PRESET.model.rnn,
-        bidirectional: bool = _PRESET.model.bidirectional,
-        embedding_size: int = _PRESET.model.embedding_size,
-        layer_norm: bool = _PRESET.model.layer_norm,
-        read_out: str = _PRESET.model.read_out,
-        attend: str = _PRESET.model.attend,
-        level: int = _PRESET.model.level,
-        rates: Sequence[float] | None = None,
-        dropout: float = _PRESET.regularise.dropout_output,
-        weight_decay: float = _PRESET.regularise.weight_decay,
-        epochs: int = _PRESET.train.epochs,
-        batch_size: int = _PRESET.train.batch_size,
-        learning_rate: float = _PRESET.train.learning_rate,
-        validation_fraction: float | None = None,
-        patience: int = _PRESET.train.patience,
-        class_weight: ClassWeight = None,
-        device: str | torch.device = "cpu",
-        random_state: int | np.random.RandomState | None = 0,
-        verbose: bool = False,
-    ) -> None:
-        self._keep(locals())
+    bidirectional: bool = False
+    read_out: str = "attention"
+    attend: str = "steps"
+    level: int = 1
+    epochs: int = 100
+    patience: int = 20
+    class_weight: ClassWeight = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMClassifier:
         """Learn from sequences and their labels, strings or numbers; ``sample_weight`` is one number per sequence."""
-        self._fit(X, y, sample_weight=sample_weight, class_weight=self.class_weight)
-        return self
+        return self._fit(X, y, sample_weight=sample_weight, class_weight=self.class_weight)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(sequences, classes): the probability of every class."""
-        self._check_fitted()
-        found: np.ndarray = self.model_.predict_proba(X)
-        return found
+        return self._fitted.predict_proba(X)

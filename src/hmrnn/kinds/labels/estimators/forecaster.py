@@ -6,22 +6,15 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
-
 from hmrnn.config import Config
-from hmrnn.errors import InputError
 from hmrnn.kinds.labels.corpus import LabelCorpus, forecast_corpus
-from hmrnn.kinds.labels.estimators.base import is_whole
 from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
 from hmrnn.kinds.labels.model import ForecastModel, Series
-from hmrnn.kinds.labels.presets import PRESETS
 from hmrnn.kinds.labels.sequences import series_of
 
-_PRESET = PRESETS["series"]  # of ``hmrnn train series``, which has the same defaults
 
-
-class HMForecaster(SequenceEstimator):
+@dataclasses.dataclass(repr=False, eq=False, kw_only=True)
+class HMForecaster(SequenceEstimator[ForecastModel]):
     """Learns to predict the next steps of series, with the deviation of the errors for each step ahead.
 
     X is one series or a list of them: an array (time, channels) or (time,), a tensor, a nested list, or a table with a
@@ -56,49 +49,16 @@ class HMForecaster(SequenceEstimator):
     """
 
     _modality = "series"
-    _model = ForecastModel
     _takes_rows = True
-    # parameters beside those of SequenceEstimator
-    steps: int
-    window: int | None
-
-    def __init__(
-        self,
-        steps: int = _PRESET.data.ahead,
-        *,
-        window: int | None = None,
-        hidden_size: int | Sequence[int] = _PRESET.model.hidden_size[0],
-        num_layers: int = _PRESET.model.num_layers,
-        rnn: str = _PRESET.model.rnn,
-        embedding_size: int = _PRESET.model.embedding_size,
-        layer_norm: bool = _PRESET.model.layer_norm,
-        rates: Sequence[float] | None = None,
-        dropout: float = _PRESET.regularise.dropout_output,
-        weight_decay: float = _PRESET.regularise.weight_decay,
-        epochs: int = _PRESET.train.epochs,
-        batch_size: int = _PRESET.train.batch_size,
-        learning_rate: float = _PRESET.train.learning_rate,
-        validation_fraction: float = _PRESET.data.valid_fraction,
-        patience: int = _PRESET.train.patience,
-        device: str | torch.device = "cpu",
-        random_state: int | np.random.RandomState | None = 0,
-        verbose: bool = False,
-    ) -> None:
-        self._keep(locals())
-
-    def _check(self) -> None:
-        super()._check()
-        for name, least in (("steps", 1), ("window", 2)):
-            value = getattr(self, name)
-            if (name, value) != ("window", None) and (not is_whole(value) or value < least):
-                raise InputError(f"{name} must be a whole number of at least {least}; got {value!r}")
-
-    def _config(self, seed: int) -> Config:
-        config = super()._config(seed)
-        data = dataclasses.replace(
-            config.data, ahead=int(self.steps), window=None if self.window is None else int(self.window)
-        )
-        return dataclasses.replace(config, data=data)
+    steps: int = dataclasses.field(default=10, kw_only=False)
+    window: int | None = None
+    hidden_size: int | Sequence[int] = 64
+    num_layers: int = 2
+    dropout: float = 0.0
+    epochs: int = 100
+    patience: int = 20
+    batch_size: int = 8
+    validation_fraction: float | None = 0.1
 
     def _corpus(self, X: Series, y: None, config: Config, **how: Any) -> LabelCorpus:
         series, _, _, names = series_of(X)
@@ -107,18 +67,15 @@ class HMForecaster(SequenceEstimator):
 
     def fit(self, X: Series, y: None = None) -> HMForecaster:
         """Learn from one series or several; ``y`` is not used."""
-        self._fit(X, None)
-        return self
+        return self._fit(X, None)
 
     def predict(self, X: Series, return_std: bool = False) -> Any:
         """(steps, channels) or, of a series (time,), (steps,): what follows; for a list of series, a list of these.
 
         With ``return_std`` also the deviations, in the same shape; they are the same for all series.
         """
-        self._check_fitted()
-        return self.model_.predict(X, return_std)
+        return self._fitted.predict(X, return_std)
 
     def score(self, X: Series, y: None = None) -> float:  # type: ignore[override]
         """1 - squared error / that of repeating the last step: 1 is perfect, 0 is as good as no change."""
-        self._check_fitted()
-        return float(self.model_.score(X))
+        return self._fitted.score(X)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
 from typing import Any
-
-import numpy as np
-import torch
 
 from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
 from hmrnn.kinds.labels.model import NumberModel
-from hmrnn.kinds.labels.presets import PRESETS
-
-_PRESET = PRESETS["numbers"]  # of ``hmrnn train numbers``, which has the same defaults
 
 
-class HMRegressor(SequenceEstimator):
+@dataclasses.dataclass(repr=False, eq=False, kw_only=True)
+class HMRegressor(SequenceEstimator[NumberModel]):
     """Learns to predict a number, or several, for each sequence: text, list of tokens, or series of numbers.
 
     The network of :class:`HMClassifier`, with a Gaussian for each number in place of the softmax: its mean is the
@@ -50,53 +45,24 @@ class HMRegressor(SequenceEstimator):
     """
 
     _modality = "numbers"
-    _model = NumberModel
     _kind = "regressor"
     _takes_rows = True
-    # parameters beside those of SequenceEstimator
-    read_out: str
-    attend: str
-    level: int
-
-    def __init__(
-        self,
-        hidden_size: int | Sequence[int] = _PRESET.model.hidden_size[0],
-        *,
-        num_layers: int = _PRESET.model.num_layers,
-        rnn: str = _PRESET.model.rnn,
-        bidirectional: bool = _PRESET.model.bidirectional,
-        embedding_size: int = _PRESET.model.embedding_size,
-        layer_norm: bool = _PRESET.model.layer_norm,
-        read_out: str = _PRESET.model.read_out,
-        attend: str = _PRESET.model.attend,
-        level: int = _PRESET.model.level,
-        rates: Sequence[float] | None = None,
-        dropout: float = _PRESET.regularise.dropout_output,
-        weight_decay: float = _PRESET.regularise.weight_decay,
-        epochs: int = _PRESET.train.epochs,
-        batch_size: int = _PRESET.train.batch_size,
-        learning_rate: float = _PRESET.train.learning_rate,
-        validation_fraction: float = _PRESET.data.valid_fraction,
-        patience: int = _PRESET.train.patience,
-        device: str | torch.device = "cpu",
-        random_state: int | np.random.RandomState | None = 0,
-        verbose: bool = False,
-    ) -> None:
-        self._keep(locals())
+    bidirectional: bool = False
+    read_out: str = "attention"
+    attend: str = "steps"
+    level: int = 1
+    dropout: float = 0.0
+    epochs: int = 100
+    patience: int = 20
+    validation_fraction: float | None = 0.1
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMRegressor:
         """Learn from sequences and their numbers; ``sample_weight`` is one weight per sequence."""
-        self._fit(X, y, sample_weight=sample_weight)
-        return self
+        return self._fit(X, y, sample_weight=sample_weight)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The numbers, in the shape of those of ``fit``; with ``return_std`` also their deviations, in the same shape.
 
         The deviation of a number is the same for all sequences.
         """
-        self._check_fitted()
-        return self.model_.predict(X, return_std)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R²: 1 is perfect, 0 is as good as the mean of y; of several targets the mean."""
-        return super().score(X, y, sample_weight)
+        return self._fitted.predict(X, return_std)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import dataclasses
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
-import torch
 
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
 from hmrnn.kinds.labels.model import TagModel
-from hmrnn.kinds.labels.presets import PRESETS
-
-_PRESET = PRESETS["tags"]  # of ``hmrnn train tags``, which has the same defaults
 
 
-class HMTagger(SequenceEstimator):
+@dataclasses.dataclass(repr=False, eq=False, kw_only=True)
+class HMTagger(SequenceEstimator[TagModel]):
     """Learns to tag every step of sequences: the characters of texts, tokens, or the steps of series of numbers.
 
     An HM-LSTM reads a sequence, by default in both directions, and the gated output of all layers at a step decides on
@@ -46,45 +44,22 @@ class HMTagger(SequenceEstimator):
     """
 
     _modality = "tags"
-    _model = TagModel
-    # parameters beside those of SequenceEstimator
-    crf: bool
-    spelled: bool | None
-
-    def __init__(
-        self,
-        hidden_size: int | Sequence[int] = _PRESET.model.hidden_size[0],
-        *,
-        num_layers: int = _PRESET.model.num_layers,
-        rnn: str = _PRESET.model.rnn,
-        bidirectional: bool = _PRESET.model.bidirectional,
-        embedding_size: int = _PRESET.model.embedding_size,
-        layer_norm: bool = _PRESET.model.layer_norm,
-        crf: bool = _PRESET.model.crf,
-        spelled: bool | None = None,
-        rates: Sequence[float] | None = None,
-        dropout: float = _PRESET.regularise.dropout_output,
-        weight_decay: float = _PRESET.regularise.weight_decay,
-        epochs: int = _PRESET.train.epochs,
-        batch_size: int = _PRESET.train.batch_size,
-        learning_rate: float = _PRESET.train.learning_rate,
-        validation_fraction: float | None = None,
-        patience: int = _PRESET.train.patience,
-        device: str | torch.device = "cpu",
-        random_state: int | np.random.RandomState | None = 0,
-        verbose: bool = False,
-    ) -> None:
-        self._keep(locals())
+    bidirectional: bool = True
+    crf: bool = False
+    spelled: bool | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMTagger:
         """Learn from sequences and their tags; ``sample_weight`` is one number per sequence."""
         if self.spelled is not None and not isinstance(self.spelled, bool | np.bool_):
-            raise InputError(f"spelled must be True, False or None; got {self.spelled!r}")
-        self._fit(X, y, sample_weight=sample_weight, spelled=self.spelled)
-        return self
+            raise InputError("must be True, False or None", setting="spelled", value=repr(self.spelled))
+        return self._fit(X, y, sample_weight=sample_weight, spelled=self.spelled)
 
     def predict_proba(self, X: Any) -> list[np.ndarray]:
         """For each sequence (steps, tags): the probability of every tag; with a CRF the marginals."""
-        self._check_fitted()
-        found: list[np.ndarray] = self.model_.predict_proba(X)
-        return found
+        return self._fitted.predict_proba(X)
+
+    @classmethod
+    def load(cls, source: str | Path, *, device: str = "cpu") -> Self:
+        self = super().load(source, device=device)
+        self.spelled = self.model_.reads.spelled
+        return self

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
-
-from hmrnn.config import Config
 from hmrnn.kinds.labels.decision import Decision
 from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
 from hmrnn.kinds.labels.model import PairModel
-from hmrnn.kinds.labels.presets import PRESETS
-
-_PRESET = PRESETS["pairs"]  # of ``hmrnn train pairs``, which has the same defaults
 
 
-class HMTransducer(SequenceEstimator):
+@dataclasses.dataclass(repr=False, eq=False, kw_only=True)
+class HMTransducer(SequenceEstimator[PairModel]):
     """Learns to turn sequences into sequences of other lengths, such as spelling into sound.
 
     An HM-LSTM reads the first sequence, by default in both directions. A decoder, an LSTM, writes the second: before
@@ -54,67 +47,33 @@ class HMTransducer(SequenceEstimator):
     """
 
     _modality = "pairs"
-    _model = PairModel
-    # parameters beside those of SequenceEstimator
-    attend: str
-    level: int
-    beam: int
+    bidirectional: bool = True
+    attend: str = "segments"
+    level: int = 1
+    beam: int = 1
+    dropout: float = 0.1
+    batch_size: int = 32
 
-    def __init__(
-        self,
-        hidden_size: int | Sequence[int] = _PRESET.model.hidden_size[0],
-        *,
-        num_layers: int = _PRESET.model.num_layers,
-        rnn: str = _PRESET.model.rnn,
-        bidirectional: bool = _PRESET.model.bidirectional,
-        embedding_size: int = _PRESET.model.embedding_size,
-        layer_norm: bool = _PRESET.model.layer_norm,
-        attend: str = _PRESET.model.attend,
-        level: int = _PRESET.model.level,
-        beam: int = 1,
-        rates: Sequence[float] | None = None,
-        dropout: float = _PRESET.regularise.dropout_output,
-        weight_decay: float = _PRESET.regularise.weight_decay,
-        epochs: int = _PRESET.train.epochs,
-        batch_size: int = _PRESET.train.batch_size,
-        learning_rate: float = _PRESET.train.learning_rate,
-        validation_fraction: float | None = None,
-        patience: int = _PRESET.train.patience,
-        device: str | torch.device = "cpu",
-        random_state: int | np.random.RandomState | None = 0,
-        verbose: bool = False,
-    ) -> None:
-        self._keep(locals())
-
-    def _config(self, seed: int) -> Config:
-        config = super()._config(seed)
-        if config.model.detectors:
-            return config
-        return dataclasses.replace(config, model=dataclasses.replace(config.model, attend="steps"))  # none are found
+    def _given(self) -> dict[str, Any]:
+        finds_none = self.rnn != "hm-lstm" or self.num_layers == 1
+        return super()._given() | ({"model.attend": "steps"} if finds_none else {})
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMTransducer:
         """Learn from sequences and what they are to be turned into."""
-        self._fit(X, y, sample_weight=sample_weight)
-        return self
+        return self._fit(X, y, sample_weight=sample_weight)
 
     def predict(self, X: Any) -> list[Any]:
         """What the model writes for each sequence: texts, or lists of tokens, as in training."""
-        self._check_fitted()
-        written: list[Any] = self.model_.predict(X, beam=self.beam)
-        return written
+        return self._fitted.predict(X, beam=self.beam)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of sequences that are written without an error."""
-        self._check_fitted()
-        return float(self.model_.score(X, y, sample_weight, beam=self.beam))
+        return self._fitted.score(X, y, sample_weight, beam=self.beam)
 
     def explain(self, X: Any) -> list[Decision]:
         """What is written for each sequence, the segments found in it, and their weights for each symbol written."""
-        self._check_fitted()
-        found: list[Decision] = self.model_.explain(X, beam=self.beam)
-        return found
+        return self._fitted.explain(X, beam=self.beam)
 
     def error_rate(self, X: Any, y: Any) -> float:
         """Edits (insertions, deletions, substitutions) per symbol of y."""
-        self._check_fitted()
-        return float(self.model_.error_rate(X, y, beam=self.beam))
+        return self._fitted.error_rate(X, y, beam=self.beam)
