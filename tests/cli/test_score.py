@@ -16,14 +16,9 @@ import pytest
 import hmrnn
 import tiny
 import tiny_strokes
-from hmrnn import checkpoint
-from hmrnn.checkpoint import Checkpoint
 from hmrnn.cli import progress
 from hmrnn.errors import InputError
 from hmrnn.kinds.text import commands
-from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.kinds.text.settings import TextData
-from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.utils import inputs
 
 TEXT = "abc de fgh a hhg cab"
@@ -36,42 +31,31 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> hmrnn.TextModel:
     return tiny.saved_model(tmp_path / "model")
 
 
-def test_a_text(
-    model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_text(model: hmrnn.TextModel, command: tiny.Command, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = model.score(TEXT)
-    assert tiny.hmrnn("score", "-m", "model", TEXT) == 0
-    shown = capsys.readouterr().out
+    shown = command("score -m model", TEXT)
     total = sum(model.segment(TEXT).bits[1:])
     assert shown == f"{expected.bits:.4f} bits per character  (19 predicted, {total:.0f} bits in all)\n"
     monkeypatch.setattr(sys, "stdin", io.StringIO(TEXT + "\n"))
-    assert tiny.hmrnn("score", "-m", "model") == 0
-    assert capsys.readouterr().out == shown
-    (tmp_path / "text.txt").write_text(TEXT + "\n")
-    assert tiny.hmrnn("score", "-m", "model", "--file", "text.txt", "--json") == 0
-    record = json.loads(capsys.readouterr().out)
-    assert record == {
-        **json.loads(json.dumps(dataclasses.asdict(expected))),
-        "saved": expected.saved,
-    }
+    assert command("score -m model") == shown
+    Path("text.txt").write_text(TEXT + "\n")
+    record = command.json("score -m model --file text.txt --json")
+    assert record == json.loads(json.dumps(dataclasses.asdict(expected) | {"saved": expected.saved}))
 
 
-def test_every_line_by_itself(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_line_by_itself(model: hmrnn.TextModel, command: tiny.Command) -> None:
     lines = ["abc de", "", "a", "abc de", "cab"]
     bits = {line: model.score(line).bits for line in ("abc de", "cab")}
-    assert tiny.hmrnn("score", "-m", "model", "--lines", "\n".join(lines)) == 0
-    shown = capsys.readouterr().out.splitlines()
+    shown = command("score -m model --lines", "\n".join(lines)).splitlines()
     assert shown == [f"{bits[line]:.4f}\t{line}" if line in bits else f"-\t{line}" for line in lines]
-    assert tiny.hmrnn("score", "-m", "model", "--lines", "--json", "\n".join(lines)) == 0
-    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert records == [
+    assert command.lines("score -m model --lines --json", "\n".join(lines)) == [
         {"text": line, "symbols": len(line) - 1 if line in bits else 0, "bits": bits.get(line)} for line in lines
     ]
 
 
-@pytest.mark.parametrize("given", [["--lines"], ["--lines", "--json"]])
+@pytest.mark.parametrize("how", ["--lines", "--lines --json"])
 def test_a_line_is_answered_before_the_next_is_read(
-    given: list[str], model: hmrnn.TextModel, monkeypatch: pytest.MonkeyPatch
+    how: str, model: hmrnn.TextModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = io.BytesIO()
 
@@ -82,72 +66,47 @@ def test_a_line_is_answered_before_the_next_is_read(
 
     monkeypatch.setattr(inputs, "read_lines", arriving)
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown))  # which holds back what is not flushed
-    assert tiny.hmrnn("score", "-m", "model", *given) == 0
+    assert tiny.hmrnn(f"score -m model {how}") == 0
     assert len(shown.getvalue().splitlines()) == 2
 
 
-def test_lines_are_counted_in_symbols_of_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_counted_in_symbols_of_the_model(tmp_path: Path, command: tiny.Command) -> None:
     """Of bytes a single letter may be several, and without its spaces a line may be empty."""
-    config = tiny.config()
-    for name, vocabulary, data in (
-        ("bytes", Vocabulary("bytes", tuple(range(256))), TextData(bytes=True)),
-        ("bare", tiny.VOCABULARY, TextData(remove_spaces=True)),
-    ):
-        network = LanguageModel(len(vocabulary), config.model)
-        saved = Checkpoint(dataclasses.replace(config, data=data), vocabulary, network.state_dict())
-        checkpoint.write(tmp_path / name, saved)
-    raw, bare = hmrnn.load(tmp_path / "bytes"), hmrnn.load(tmp_path / "bare")
+    raw = tiny.saved_model(tmp_path / "bytes", tiny.BYTES, bytes=True)
+    bare = tiny.saved_model(tmp_path / "bare", remove_spaces=True)
     assert [found and found.symbols for found in raw.score_lines(["α", "", "αβ"])] == [2, None, 4]
     assert [found and found.symbols for found in bare.score_lines(["   ", " a ", "a b c"])] == [None, None, 2]
-    assert tiny.hmrnn("score", "-m", tmp_path / "bytes", "αβ") == 0
-    assert " bits per byte  (4 predicted, " in capsys.readouterr().out
+    assert " bits per byte  (4 predicted, " in command(f"score -m {tmp_path / 'bytes'} αβ")
 
 
-def test_what_cannot_be_scored(
-    model: hmrnn.TextModel, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tiny_strokes.save(tmp_path / "hand", tiny_strokes.model())
+def test_what_cannot_be_scored(model: hmrnn.TextModel, command: tiny.Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_strokes.save(Path("hand"), tiny_strokes.model())
+    Path("text.txt").write_text(TEXT)
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    for arguments, message in (
-        (("-m", "model"), "there is nothing to score: the text is empty"),
-        (("-m", "model", "a"), "must hold at least 2 symbols; got 1"),
-        (
-            ("-m", "model", "abXc", "--unknown", "refuse"),
-            "1 symbol that training never showed: 'X' (U+0058) at position 2",
-        ),
-        (
-            ("-m", "model", "--lines", "abc\nabXc", "--unknown", "refuse"),
-            "line 2: the text holds 1 symbol that training",
-        ),
-        (("-m", "model", "abc", "--file", __file__), "a text cannot be combined with --file"),
-        (("-m", "hand", "abc"), "a text is for text, and this is strokes"),
+    for words, named in (
+        (["model"], "text"),
+        (["model", "a"], "2"),
+        (["model", "abXc", "--unknown", "refuse"], "'X' (U+0058)"),
+        (["model", "--lines", "abc\nabXc", "--unknown", "refuse"], "line 2: "),
+        (["model", "abc", "--file", "text.txt"], "--file"),
+        (["hand", "abc"], "strokes"),
     ):
-        assert tiny.hmrnn("score", *arguments) == 2
-        err = capsys.readouterr().err
-        assert message in err
-        assert err.count("\n") == 1
+        assert named in command.refused("score -m", *words)
     with pytest.raises(InputError, match=r"^line 3: "):
         list(model.score_lines(["abc", "", "X"], unknown="refuse"))
 
 
-@pytest.mark.parametrize(("command", "what"), [("segment", "segmenting"), ("score", "scoring")])
+@pytest.mark.parametrize(("name", "what"), [("segment", "segmenting"), ("score", "scoring")])
 def test_a_terminal_shows_progress_and_what_is_faster(
-    model: hmrnn.TextModel,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-    what: str,
+    model: hmrnn.TextModel, command: tiny.Command, monkeypatch: pytest.MonkeyPatch, name: str, what: str
 ) -> None:
     monkeypatch.setattr(commands, "LONG", 1000)
-    hint = {"segment": "segment --stream FILE --out FOLDER", "score": "evaluate --file FILE"}[command]
+    hint = {"segment": "segment --stream FILE --out FOLDER", "score": "evaluate --file FILE"}[name]
     for terminal, text in ((False, "abc de " * 160), (True, "abc"), (True, "abc de " * 160)):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
-        assert tiny.hmrnn(command, "-m", "model", text) == 0
-        err = capsys.readouterr().err
-        assert (f"\r{what} \u2501" in err and " 100.0%\033[K\r" in err) == terminal
-        assert (f"1,120 symbols, read one after the other; hmrnn {hint} reads parts" in err) == (
-            len(text) > 3 and terminal
-        )
+        command(f"{name} -m model", text)
+        assert (f"\r{what} \u2501" in command.err and " 100.0%\033[K\r" in command.err) == terminal
+        assert (f"hmrnn {hint}" in command.err) == (len(text) > 3 and terminal)
 
 
 class Event(dict[str, Any]):
