@@ -23,7 +23,7 @@ PRESETS = kind.presets()
 
 PUBLIC = {
     "Networks": ("HMLSTM", "Output", "Operation", "State", "HMLSTMCell"),
-    "Trained models": ("load", "TextModel", "StrokeModel", "Segmentation", "InputError"),
+    "Trained models": ("load", "train", "Config", "TextModel", "StrokeModel", "Segmentation", "InputError"),
     "scikit-learn estimators": (
         "HMClassifier",
         "HMTagger",

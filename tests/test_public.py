@@ -13,6 +13,7 @@ from hmrnn.config import ModelConfig
 from hmrnn.kinds.strokes.settings import StrokeModelConfig
 
 PUBLIC = [
+    "Config",
     "HMClassifier",
     "HMForecaster",
     "HMLSTM",
@@ -31,6 +32,7 @@ PUBLIC = [
     "TextModel",
     "__version__",
     "load",
+    "train",
 ]
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hmrnn import nn as nn
     from hmrnn import optim as optim
     from hmrnn.analysis.segmentation import Segmentation as Segmentation
+    from hmrnn.config import Config as Config
     from hmrnn.errors import InputError as InputError
     from hmrnn.kinds.labels.estimators.classifier import HMClassifier as HMClassifier
     from hmrnn.kinds.labels.estimators.forecaster import HMForecaster as HMForecaster
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
     from hmrnn.nn.output import Output as Output
     from hmrnn.ops import State as State
     from hmrnn.pretrained.load import load as load
+    from hmrnn.pretrained.train import train as train
 
 __version__ = "0.1.0"
 _HOME = {
+    "Config": "hmrnn.config",
     "HMClassifier": "hmrnn.kinds.labels.estimators.classifier",
     "HMForecaster": "hmrnn.kinds.labels.estimators.forecaster",
     "HMLSTM": "hmrnn.nn.hmlstm",
@@ -48,6 +51,7 @@ _HOME = {
     "StrokeModel": "hmrnn.kinds.strokes.model",
     "TextModel": "hmrnn.kinds.text.model",
     "load": "hmrnn.pretrained.load",
+    "train": "hmrnn.pretrained.train",
 }
 __all__ = [*_HOME, "__version__"]
 

@@ -12,7 +12,8 @@ import pytest
 import tiny
 from hmrnn import kind as kinds
 from hmrnn.cli.arguments import ARGUMENTS
-from hmrnn.cli.parse import build, parse, print_help, settings_of
+from hmrnn.cli.parse import parse, print_help, settings_of
+from hmrnn.config.changes import build
 from hmrnn.errors import InputError
 from hmrnn.utils.options import option
 

@@ -104,7 +104,7 @@ def test_the_network_goes_before_the_process_group(tmp_path: Path, monkeypatch: 
         assert [trainer() for trainer in alive] == [None]
         ended.append(True)
 
-    monkeypatch.setattr(commands, "Trainer", Watched)
+    monkeypatch.setattr("hmrnn.pretrained.train.Trainer", Watched)
     monkeypatch.setenv("RANK", "0")
     for name, stand_in in (
         ("init_process_group", lambda backend: None),
@@ -113,7 +113,7 @@ def test_the_network_goes_before_the_process_group(tmp_path: Path, monkeypatch: 
         ("destroy_process_group", destroy),
     ):
         monkeypatch.setattr(dist, name, stand_in)
-    monkeypatch.setattr(Text, "load", lambda kind, config, progress: tiny.corpus())
+    monkeypatch.setattr(Text, "load", lambda kind, config, progress=None: tiny.corpus())
     gc.disable()
     try:
         assert commands.run_to_end(tiny.config(epochs=1), RunDirectory(tmp_path / "run"), report=False, again="") == 0

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import tiny
-from hmrnn.cli import train as commands
 from hmrnn.errors import InputError
+from hmrnn.pretrained import train as commands
 from hmrnn.training import finite
 from hmrnn.training import trainer as trainers
 from hmrnn.training.finite import describe

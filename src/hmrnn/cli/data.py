@@ -8,11 +8,11 @@ from typing import Any
 from hmrnn import kind
 from hmrnn.cli.arguments import check_kind
 from hmrnn.cli.display import show, show_progress
-from hmrnn.cli.target import preset_for
+from hmrnn.config import Config
 
 
 def run(arguments: Any) -> int:
-    config = preset_for(arguments.name)[1]
+    config = Config.load(arguments.name)
     paths = arguments.path or (*config.data.path, *arguments.paths)
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, path=paths))
     config.check()

@@ -8,7 +8,6 @@ from pathlib import Path
 from hmrnn import kind
 from hmrnn.cli.arguments import DemoArguments
 from hmrnn.cli.display import show, show_progress
-from hmrnn.cli.target import preset_for
 from hmrnn.cli.train import run_to_end
 from hmrnn.config import Config
 from hmrnn.errors import InputError
@@ -22,7 +21,7 @@ from hmrnn.training.rundir import RunDirectory
 def run(arguments: DemoArguments) -> int:
     name, quick = "handwriting" if arguments.handwriting else "demo", arguments.quick
     directory = RunDirectory(Path(arguments.out or f"runs/{name}" + "-quick" * quick))
-    config = preset_for("handwritten" if arguments.handwriting else "demo")[1]
+    config = Config.load("handwritten" if arguments.handwriting else "demo")
     commands = kind.of(config).commands(show_progress)
     demos = config, commands.quick(config)
     again = "hmrnn demo" + " --handwriting" * arguments.handwriting

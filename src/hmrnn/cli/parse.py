@@ -16,7 +16,7 @@ import re
 import textwrap
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
 from hmrnn.config.checks import lacking
@@ -47,17 +47,6 @@ def parse(
 def print_help(kind: type, program: str, default: Any, **which: Collection[str]) -> None:
     """Print the help of ``kind``, with the values of ``default`` as the defaults; ``which`` as of :func:`parser_of`."""
     parser_of(kind, program, default, **which).print_help()  # type: ignore[arg-type]
-
-
-def build(base: T, given: Mapping[str, Any]) -> T:
-    """``base`` with the settings in ``given``, named in full, replaced."""
-    sections: dict[str, dict[str, Any]] = {"": {}}
-    for name, value in given.items():
-        section, _, field = name.rpartition(".")
-        sections.setdefault(section, {})[field] = value
-    own = sections.pop("")
-    own |= {name: dataclasses.replace(getattr(base, name), **fields) for name, fields in sections.items()}
-    return dataclasses.replace(base, **own)  # type: ignore[type-var]
 
 
 class _Parser(argparse.ArgumentParser):

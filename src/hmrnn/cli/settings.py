@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hmrnn import kind
 from hmrnn.cli.arguments import TrainArguments
-from hmrnn.cli.parse import build, parse, print_help
-from hmrnn.cli.target import preset_for
-from hmrnn.config import Config, DetectorConfig, RegulariseConfig
-from hmrnn.config.checks import check_types
+from hmrnn.cli.parse import parse, print_help
+from hmrnn.config import Config
+from hmrnn.config.changes import build, fit
 from hmrnn.errors import InputError
 
-C = TypeVar("C", bound=Config)
 OFTEN = {
     "model.hidden_size", "model.num_layers", "train.epochs", "train.batch_size", "train.learning_rate", "train.device",
     "train.seed", "train.start_from", "detectors.rates",
@@ -36,7 +34,7 @@ def train_arguments(words: list[str]) -> TrainArguments:
                 print(f"  {preset:24} {one.notes.get(preset, '')}")
         print("\nDefaults above are those of text. hmrnn train PRESET --help lists all settings of another.")
         raise SystemExit(0)
-    name, config = preset_for(target)
+    name, config = Config.named(target)
     if wants_help:
         print(f"Every setting, with the defaults of {target}. hmrnn train --help is shorter.")
         if note := kind.of(config).notes.get(target):
@@ -44,7 +42,7 @@ def train_arguments(words: list[str]) -> TrainArguments:
         print_help(TrainArguments, "hmrnn train", config, lacks=kind.of(config).lacks)
         raise SystemExit(0)
     given = parse(TrainArguments, words, "hmrnn train", config, kind.of(config).lacks)
-    config = _with_paths(config, given)
+    config = _with_paths(config, target, given)
     if "train.start_from" in given and not given.get("resume"):
         config = _from_model(config, given)
     out = given["out"] = given.get("out") or f"runs/{name}"
@@ -81,10 +79,10 @@ def _from_model(config: Config, given: dict[str, Any]) -> Config:
     return result
 
 
-def _with_paths(config: Config, given: dict[str, Any]) -> Config:
+def _with_paths(config: Config, target: str, given: dict[str, Any]) -> Config:
     """``config`` with the paths that follow the target; InputError if data.path names the data as well."""
     paths = (*config.data.path, *given.pop("paths", ()))
-    if paths and "data.path" in given:
+    if (paths != config.data.path or target in paths) and "data.path" in given:
         raise InputError(
             f"{paths[0]} names the data already; leave one out", setting="data.path", value=given["data.path"]
         )
@@ -93,64 +91,3 @@ def _with_paths(config: Config, given: dict[str, Any]) -> Config:
 
 def _arguments(config: Config) -> TrainArguments:
     return TrainArguments(*(getattr(config, field.name) for field in dataclasses.fields(Config)))
-
-
-def fit(config: C, preset: Config) -> C:
-    """``config``, which was made from ``preset`` by flags, with sizes and detector settings that suit its network.
-
-    Of the sizes of a preset, fewer layers take the first, and more repeat the last. Its rates are for the two detectors
-    of three layers: fewer layers take the first of them, more continue in the ratio of the last two, and a network that
-    finds no boundaries has neither rates nor pulls. A reservoir has no matrices of gates to train, so Adam takes the
-    place of a preset's Muon. InputError if a flag sets detectors of a network that has none.
-    """
-    check_types(config)  # sizes of more layers than there can be would fill the memory
-    sizes = preset.model.hidden_size
-    if config.model.hidden_size == sizes and len(sizes) not in (1, config.model.num_layers):
-        sizes = (*sizes, *sizes[-1:] * config.model.num_layers)[: max(config.model.num_layers, 1)]
-        config = dataclasses.replace(config, model=dataclasses.replace(config.model, hidden_size=sizes))
-    model, detectors, given = config.model, config.detectors, preset.detectors
-    if model.rnn == "echo-state" and config.train.optimizer == preset.train.optimizer:
-        config = dataclasses.replace(config, train=dataclasses.replace(config.train, optimizer="adam", adam_rate=1.0))
-    if model.ridge:
-        config = _in_one_pass(config, preset)
-    if model.detectors == 0:
-        for field in dataclasses.fields(detectors):
-            if getattr(detectors, field.name) != getattr(given, field.name):
-                raise InputError(
-                    f"{model.rnn} with model.num_layers {model.num_layers} has no detectors; leave it out",
-                    setting=f"detectors.{field.name}",
-                )
-        return dataclasses.replace(config, detectors=DetectorConfig())
-    rates = detectors.rates
-    if rates == given.rates:
-        rates = _as_many(rates, model.detectors if model.rnn == "hm-lstm" else 0)
-    off: dict[str, Any] = (
-        {"start_at_rates": False, "rate_control": 0.0, "pull_weight": 0.0} if given.rates and not rates else {}
-    )
-    off = {name: value for name, value in off.items() if getattr(detectors, name) == getattr(given, name)}
-    return dataclasses.replace(config, detectors=dataclasses.replace(detectors, rates=rates, **off))
-
-
-def _in_one_pass(config: C, preset: Config) -> C:
-    """``config`` without the epochs and the regularisation of the preset, which ridge regression does not have."""
-    epochs = config.train.epochs if config.train.epochs != preset.train.epochs else 1
-    off = RegulariseConfig()
-    kept = {
-        field.name: getattr(off, field.name)
-        for field in dataclasses.fields(off)
-        if getattr(config.regularise, field.name) == getattr(preset.regularise, field.name)
-    }
-    return dataclasses.replace(
-        config,
-        train=dataclasses.replace(config.train, epochs=epochs),
-        regularise=dataclasses.replace(config.regularise, **kept),
-    )
-
-
-def _as_many(rates: tuple[float, ...], count: int) -> tuple[float, ...]:
-    """The first ``count`` rates; missing ones continue in the ratio of the last two, a single one by quarters."""
-    if not rates:
-        return ()
-    ratio = rates[-1] / rates[-2] if len(rates) > 1 else 0.25
-    further = (round(rates[-1] * ratio**k, 4) for k in range(1, count - len(rates) + 1))
-    return (*rates[:count], *further)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator
-from typing import Any, TypedDict, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast
 
 import msgspec
 
-from hmrnn import kind as kinds
-from hmrnn.config.run import Config
 from hmrnn.errors import InputError
 
 T = TypeVar("T")
@@ -37,37 +35,20 @@ def _decoded(data: bytes) -> Any:
 def from_json(data: bytes, kind: type[T], source: str) -> T:
     """The ``kind`` that ``data`` holds; InputError names ``source`` and the field that does not fit."""
     try:
-        plain = _decoded(data) if kind is Config else msgspec.json.decode(data)  # only a config names files
-        found: Any = _config(plain) if kind is Config else msgspec.convert(plain, kind)
+        plain = _decoded(data)
+        found: Any = getattr(kind, "of_plain", lambda plain: msgspec.convert(plain, kind))(plain)
     except (ValueError, RecursionError) as error:  # those of msgspec, json and Unicode are ValueErrors
         raise InputError(f"{source} is damaged, or of another version of hmrnn: {error}") from error
-    if unknown := next(_unknown(plain, found), None):
+    if unknown := next(unknown_in(plain, found), None):
         raise InputError(f"{source} is damaged, or of a newer version of hmrnn: there is no setting {unknown}")
     return cast(T, found)
 
 
-class _Data(msgspec.Struct):
-    format: str
-
-
-class _Run(msgspec.Struct):
-    data: _Data
-
-
-def _config(plain: Any) -> Config:
-    """The config in ``plain``, whose kind of data says what its sections hold."""
-    reads = kinds.reading(msgspec.convert(plain, _Run).data.format)
-    types = {**get_type_hints(Config), "data": reads.Settings, "model": reads.Model}
-    sections: Any = TypedDict("sections", types, total=False)  # type: ignore[misc]
-    found: dict[str, Any] = msgspec.convert(plain, sections)
-    return Config(**{"model": reads.Model(), **found})
-
-
-def _unknown(plain: Any, found: Any, prefix: str = "") -> Iterator[str]:
+def unknown_in(plain: Any, found: Any, prefix: str = "") -> Iterator[str]:
     """Names in ``plain`` that the dataclasses of ``found`` do not have; msgspec ignores them."""
     if dataclasses.is_dataclass(found):
         for name in plain:
             if name not in {field.name for field in dataclasses.fields(found)}:
                 yield prefix + name
             else:
-                yield from _unknown(plain[name], getattr(found, name), f"{prefix}{name}.")
+                yield from unknown_in(plain[name], getattr(found, name), f"{prefix}{name}.")

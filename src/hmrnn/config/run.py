@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import os
+import re
+import shlex
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypedDict, get_type_hints
+
+import msgspec
 
 from hmrnn import kind
 from hmrnn.config import checks
+from hmrnn.config.changes import build, fit
 from hmrnn.config.detectors import DetectorConfig
+from hmrnn.config.json import to_json, unknown_in
 from hmrnn.config.regularise import RegulariseConfig
 from hmrnn.config.segments import SegmentConfig
+from hmrnn.config.toml import to_toml
 from hmrnn.config.train import TrainConfig
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, check_not_root, did_you_mean, no_file
+from hmrnn.utils import files
+
+LARGEST = 1 << 20
+"""Bytes of the largest file of a run that is read."""
+
+
+class _Data(msgspec.Struct):
+    format: str
+
+
+class _Kind(msgspec.Struct):
+    data: _Data
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """All settings of a run."""
+    """All settings of a run: ``print`` shows those that are not the defaults, as TOML."""
 
     data: Any
     """The Settings of the kind of data, a DataConfig."""
@@ -26,6 +49,96 @@ class Config:
     regularise: RegulariseConfig = dataclasses.field(default_factory=RegulariseConfig)
     detectors: DetectorConfig = dataclasses.field(default_factory=DetectorConfig)
     segments: SegmentConfig = dataclasses.field(default_factory=SegmentConfig)
+
+    def __str__(self) -> str:
+        return to_toml(self, defaults=False)
+
+    @classmethod
+    def load(cls, target: str | Path) -> Config:
+        """The run that ``hmrnn train TARGET`` would make.
+
+        ``target`` is a preset, data, the file of a run (.toml, or config.json), or the folder of a run.
+        """
+        return cls.named(os.fspath(target))[1]
+
+    def save(self, path: str | Path) -> Path:
+        """Write all settings to a file, as JSON if its name ends in .json, else as TOML."""
+        path = Path(os.path.expanduser(path))
+        if path.suffix == ".json":
+            return files.write(path, to_json(self), advice=files.ADVICE)
+        try:
+            return files.write(path, to_toml(self).encode(), advice=files.ADVICE)
+        except UnicodeEncodeError as error:
+            raise InputError(f"TOML holds no names of files that are not UTF-8; save {path.stem}.json") from error
+
+    def changed(self, settings: Mapping[str, Any]) -> Config:
+        """This run with other ``settings``, named in full as in ``{"model.num_layers": 2}``.
+
+        Sizes and rates of detectors that were made for another number of layers, or another network, follow.
+        """
+        return fit(build(self, settings), self)
+
+    @classmethod
+    def named(cls, target: str) -> tuple[str, Config]:
+        """The name and the settings of :meth:`load`."""
+        presets, path = kind.presets(), Path(target)
+        if target in presets:
+            return target, kind.of(presets[target]).at_hand(presets[target])
+        if not os.path.exists(target):
+            if os.path.islink(target):
+                raise no_file(target)
+            hint = did_you_mean(target, presets, files=True)
+            if any(target in one.formats for one in kind.every()):
+                hint = f"; it is a format, for --data.format {target} of hmrnn train"
+            raise InputError(
+                f"{target!r} is neither a preset ({', '.join(presets)}) nor a file or directory that exists{hint}"
+            )
+        check_not_root(target)
+        if path.suffix == ".toml" or path.name == "config.json" or (path / "config.json").is_file():
+            path = path / "config.json" if path.is_dir() else path
+            return (path if path.suffix == ".toml" else path.parent).resolve().stem, cls._read(path)
+        fits = [one.name for one in kind.every() if one.matches(path)]
+        if len(fits) != 1:
+            names = fits or [one.name for one in kind.every()]
+            raise InputError(
+                f"the name of {target} does not say whether it holds {', '.join(names[:-1])} or {names[-1]}: name one "
+                f"of these before it, as in {names[0]} {shlex.quote(target)}"
+            )
+        return path.resolve().stem, presets[fits[0]].changed({"data.path": (target,)})
+
+    @classmethod
+    def _read(cls, path: Path) -> Config:
+        """The run in a file; an InputError about a setting says which, and names the file."""
+        try:
+            data = files.content(path, LARGEST) or b""
+            plain = tomllib.loads(data.decode()) if path.suffix == ".toml" else msgspec.json.decode(data)
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path} is not the file of a run: {error}") from error
+        try:
+            found = cls.of_plain(plain)
+            for unknown in unknown_in(plain, found):
+                raise InputError("there is no such setting", setting=unknown)
+            found.check()
+        except msgspec.ValidationError as error:
+            what, _, place = re.sub(r"\[[\d.]*\]", "", str(error)).partition(" - at `$.")
+            setting, value = place.rstrip("`"), plain
+            for name in setting.split("."):
+                value = value.get(name) if isinstance(value, dict) else value
+            raise InputError(f"{what}, in {path}", setting=setting, value=value) from error
+        except InputError as error:
+            raise InputError(f"{error.message}, in {path}", setting=error.setting, value=error.value) from error
+        return found
+
+    @classmethod
+    def of_plain(cls, plain: Any) -> Config:
+        """The config in plain data, whose kind of data says what its sections hold."""
+        reads = kind.reading(msgspec.convert(plain, _Kind).data.format)
+        types = {**get_type_hints(cls), "data": reads.Settings, "model": reads.Model}
+        sections: Any = TypedDict("sections", types, total=False)  # type: ignore[misc]
+        found: dict[str, Any] = msgspec.convert(plain, sections)
+        return cls(**{"model": reads.Model(), **found})
 
     def check(self) -> None:
         """Raise InputError if a value cannot work, alone or together with the others."""

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from hmrnn import checkpoint, kind
+from hmrnn import kind
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config, DataConfig, TrainConfig
 from hmrnn.errors import InputError
-from hmrnn.training.loop import train
-from hmrnn.training.rundir import RunDirectory
-from hmrnn.training.trainer import Trainer
-from hmrnn.utils.devices import choose_device
+from hmrnn.pretrained.train import train
 
 FINETUNE = TrainConfig(epochs=3, batch_size=16, cool_down=1.0, patience=99, log_every=20)
 """Training that starts from a model; the rest of its settings come from the model."""
@@ -81,8 +75,8 @@ def finetune(
     out: str | Path | None,
     progress: Callable[[dict[str, Any]], None] | None,
     **given: Any,
-) -> tuple[nn.Module, Checkpoint]:
-    """The model ``start``, called ``name``, trained further on ``data``: the network, and its best checkpoint.
+) -> Any:
+    """The model ``start``, called ``name``, trained further on ``data``.
 
     ``given`` are settings of the section "train"; None leaves one at its default. The other arguments are those of
     :meth:`hmrnn.pretrained.model.Model.finetune`.
@@ -96,19 +90,7 @@ def finetune(
             config.check()
         except InputError as error:  # about an argument of the caller's
             raise error.renamed(error.setting.removeprefix("train.")) from error
-        run = RunDirectory(Path(folder, "run") if out is None else Path(os.path.expanduser(out)))
-        run.check(resume=False, overwrite=False)
         try:
-            corpus = kind.of(config).load(config)
+            return train(config, out=out, progress=progress, start=start)
         except InputError as error:  # which may name the file that the text was written to
             raise InputError(str(error).replace(str(Path(folder, "text")), "the text")) from error
-        trainer = Trainer(config, corpus, choose_device(t.device), start=start)
-        with run.open():
-            for event in train(trainer, run):
-                if progress is not None and event["event"] in ("train", "valid", "detector"):
-                    progress(event)
-        if event["signal"] is not None:
-            raise KeyboardInterrupt(event["reason"])
-        best = checkpoint.read(checkpoint.find(run.path))
-    trainer.model.load_state_dict(best.weights)
-    return trainer.model.eval(), best._replace(config=trainer.config)

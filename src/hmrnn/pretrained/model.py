@@ -95,11 +95,11 @@ class Model:
         """
         from hmrnn.pretrained.finetune import finetune
 
-        network, best = finetune(
+        found: M = finetune(
             self._checkpoint(), self.source or "a model in memory", data, out, progress,
             epochs=epochs, learning_rate=learning_rate, seed=seed, device=device,
         )  # fmt: skip
-        return type(self)(network, best.reads, best.config, None if out is None else str(out))  # type: ignore[call-arg]
+        return found
 
     def save(self, directory: str | Path) -> Path:
         """Write the model to a new directory, which :func:`hmrnn.load` reads: safetensors and JSON, no pickle.

@@ -12,7 +12,7 @@ from lines import FORMS, collection, config, line, members, put, steps, tar, xml
 
 from hmrnn import InputError
 from hmrnn.cli import main as cli
-from hmrnn.cli.target import preset_for
+from hmrnn.config import Config
 from hmrnn.kinds.strokes import iamondb
 from hmrnn.kinds.strokes.corpus import load_strokes, read_collection, write_archive
 from hmrnn.kinds.strokes.files import read_strokes
@@ -171,7 +171,7 @@ def test_folder_and_archive_are_read_as_strokes(tmp_path: Path, monkeypatch: pyt
     for path in (put(tmp_path / "iam", files), tar(tmp_path / "lineStrokes-all.tar.gz", files)):
         if path.is_file():
             check(read_strokes(path), LINES)
-        preset = preset_for(str(path))[1]
+        preset = Config.named(str(path))[1]
         assert preset == dataclasses.replace(PRESETS["strokes"], data=StrokeData("strokes", (str(path),)))
         corpus = load_strokes(preset.data)
         assert {*corpus.train.names, *corpus.valid.names, *corpus.test.names} == set(LINES)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hmrnn import InputError
-from hmrnn.cli.target import preset_for
+from hmrnn.config import Config
 from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.kinds.text.novel import FILE, PACKAGE, novel, novel_file
 from hmrnn.kinds.text.presets import PRESETS
@@ -59,9 +59,9 @@ def test_it_is_a_corpus(package: Path, tmp_path: Path) -> None:
 
 
 def test_the_demo_reads_it(package: Path) -> None:
-    assert preset_for("demo") == ("demo", PRESETS["demo"])
+    assert Config.named("demo") == ("demo", PRESETS["demo"])
     package.unlink()
-    assert preset_for("demo")[1].data == TextData(format="manual")
+    assert Config.named("demo")[1].data == TextData(format="manual")
 
 
 def test_another_file_is_refused(package: Path) -> None:

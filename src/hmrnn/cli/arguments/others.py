@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
-from hmrnn.cli.target import preset_for
+from hmrnn.config import Config
 from hmrnn.config.train import MOST_THREADS
 from hmrnn.errors import InputError
 from hmrnn.utils.options import Options, option
@@ -30,7 +30,7 @@ class DataArguments(Options):
 
     def check(self) -> None:
         super().check()
-        named = (*preset_for(self.name)[1].data.path, *self.paths)
+        named = (*Config.load(self.name).data.path, *self.paths)
         if named and self.path:
             raise InputError(f"the data was given twice: {named[0]} and --path {self.path[0]}; leave one out")
 

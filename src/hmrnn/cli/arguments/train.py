@@ -18,13 +18,14 @@ class TrainArguments(Config, Options):
     hmrnn train book.txt --from english-small   # from a trained model, for 3 epochs
     hmrnn train labels reviews.tsv              # on texts with labels
     hmrnn train ptb --data.path corpora/ptb     # as in the paper
+    hmrnn train run.toml                        # with the settings of a file
     """
 
     ALIASES: ClassVar[dict[str, str]] = {"train.start_from": "--from"}
     """Further flags of settings."""
     FLAGS: ClassVar[dict[str, str]] = {"device": "train.device", "engine": "train.engine"}
     target: str = option("", "PRESET|PATH", positional=True)
-    """A preset, a text file, a folder of text files, or a file of strokes (.npz)."""
+    """A preset, a text file, a folder of text files, a file of strokes (.npz), or the settings of a run (.toml)."""
     paths: tuple[str, ...] = option((), "[PATH ...]", positional=True)
     """Files or folders with the data, after a preset; or more files after the first. Same as --data.path."""
     out: str | None = option(None, "PATH")

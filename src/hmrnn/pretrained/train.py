@@ -1,0 +1,148 @@
+"""train(...): carry out a run, from its settings to the trained model."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hmrnn import checkpoint, kind
+from hmrnn.checkpoint import Checkpoint
+from hmrnn.config import Config
+from hmrnn.errors import InputError, Note
+from hmrnn.kind import Measure
+from hmrnn.pretrained.load import load, locate
+from hmrnn.training.loop import train as training
+from hmrnn.training.processes import processes
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
+from hmrnn.utils.devices import choose_device
+
+CHANGEABLE = {
+    "data.path", "data.cache", "data.condition", "train.epochs", "train.patience", "train.divisions", "train.log_every",
+    "train.checkpoint_every", "train.device", "train.threads", "train.engine", "train.skip_nonfinite",
+}  # fmt: skip
+"""The settings that a resumed run may change: the updates already made do not depend on them, apart from schedules over
+train.epochs, of which a note tells."""
+Events = Iterator[dict[str, Any]]
+
+
+def train(
+    run: Config | str | Path,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Callable[[dict[str, Any]], None] | None = None,
+    start: Checkpoint | None = None,
+) -> Any:
+    """Train a model, as ``hmrnn train`` does, and return it.
+
+    Args:
+        run: the settings, or what ``hmrnn train`` takes: a preset, data, or the file of a run.
+        out: the directory of the run, which ``hmrnn train --resume`` can continue. None: nothing is kept but the model
+            that is returned.
+        resume: continue the run in ``out`` where it stopped.
+        overwrite: replace the run in ``out``.
+        progress: called with each line of metrics, such as ``print``.
+        start: the model that train.start_from names, if it is not to be read from there.
+
+    Example::
+
+        >>> run = hmrnn.Config.load("book.txt").changed({"train.epochs": 2})  # doctest: +SKIP
+        >>> model = hmrnn.train(run, out="runs/book", progress=print)  # doctest: +SKIP
+    """
+
+    def follow(events: Events, trainer: Trainer) -> dict[str, Any]:
+        for event in events:
+            if progress is not None and event["event"] in ("train", "valid", "detector"):
+                progress(event)
+        return event
+
+    config = run if isinstance(run, Config) else Config.load(run)
+    with tempfile.TemporaryDirectory() as folder:
+        directory = RunDirectory(Path(folder, "run") if out is None else Path(os.path.expanduser(out)))
+        end, *_ = carry_out(config, directory, follow, resume=resume, overwrite=overwrite, start=start)
+        if end["signal"] is not None:
+            raise KeyboardInterrupt(end["reason"])
+        model = load(directory.path, device=choose_device(config.train.device))
+    model.source = None if out is None else str(out)
+    return model
+
+
+def carry_out(
+    config: Config,
+    run: RunDirectory,
+    follow: Callable[[Events, Trainer], dict[str, Any]],
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    start: Checkpoint | None = None,
+    reading: Any = None,
+) -> tuple[dict[str, Any], Any, Measure]:
+    """Train in a directory while ``follow`` takes the events; the last event, the corpus and what was measured.
+
+    ``reading`` is told how much of the data is read.
+    """
+    config.check()
+    run.check(resume=resume, overwrite=overwrite)
+    if config.train.threads:
+        torch.set_num_threads(config.train.threads)
+    device, reads = choose_device(config.train.device), kind.of(config)
+    with processes(device) as (rank, world):
+        if rank > 0:  # the first process fills the cache
+            torch.distributed.barrier()
+        corpus = reads.load(config, reading)
+        if rank == 0 and world > 1:
+            torch.distributed.barrier()
+        run.writer = rank == 0
+        config = reads.settle(config, corpus)
+        if resume:
+            _check_resumable(run.config(), config)
+        if resume and rank == 0:
+            _note_schedules(run.config(), config)
+        if start is None and config.train.start_from is not None and not resume:
+            start = checkpoint.read(locate(config.train.start_from))
+        trainer = Trainer(config, corpus, device, rank, world, start)
+        with run.open(overwrite=overwrite):
+            events = training(trainer, run, resume=resume)
+            end, measure = follow(events, trainer), trainer.measure
+        del trainer, events  # before the process group: if DDP held it last, gloo's threads could hang
+    return end, corpus, measure
+
+
+def _note_schedules(stored: Config, wanted: Config) -> None:
+    """Tell of schedules that jump because a resumed run has another number of epochs than it had."""
+    t, d = wanted.train, wanted.detectors
+    moving = {
+        "the learning rate (train.cool_down)": t.cool_down > 0,
+        "the temperature (detectors.temperature)": d.estimator == "gumbel" and len(set(d.temperature)) > 1,
+        "the share of own inputs (train.scheduled_sampling)": len(set(t.scheduled_sampling)) > 1,
+    }
+    names = " and ".join(name for name, moves in moving.items() if moves)
+    if names and t.epochs != stored.train.epochs:
+        warnings.warn(
+            f"the schedule of {names} now goes over {t.epochs} epochs instead of {stored.train.epochs}, and jumps "
+            f"here: the result is not that of a run of {t.epochs} epochs",
+            Note,
+            stacklevel=4,
+        )
+
+
+def _check_resumable(stored: Config, wanted: Config) -> None:
+    """Raise InputError if a setting differs that a resumed run cannot change."""
+    old, new = dataclasses.asdict(stored), dataclasses.asdict(wanted)
+    differing = [
+        f"{part}.{name}"
+        for part, settings in old.items()
+        for name, value in settings.items()
+        if value != new[part][name] and f"{part}.{name}" not in CHANGEABLE
+    ]
+    if differing:
+        raise InputError("a resumed run keeps its settings; leave it out", setting=differing[0])

@@ -1,0 +1,100 @@
+"""A run as a value: printed, saved, loaded, changed, and trained from Python and by the command line alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hmrnn
+import tiny
+from hmrnn import kind
+from hmrnn.config import Config
+from hmrnn.errors import InputError
+from hmrnn.training.rundir import RunDirectory
+
+PRESETS = kind.presets()
+
+
+@pytest.fixture(autouse=True)
+def story(tmp_path: Path) -> Iterator[Path]:
+    with tiny.story(tmp_path) as folder:
+        yield folder
+
+
+def of_story(**more: Any) -> Config:
+    return tiny.config(device="cpu", **more).changed({"data.path": ("story.txt",)})
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("file", ["run.toml", "run/config.json"])
+def test_a_run_survives_a_file(name: str, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("run").mkdir()
+    assert Config.load(PRESETS[name].save(file)) == PRESETS[name]
+    assert Config.load("run/config.json" if Path("run/config.json").exists() else "run.toml") == PRESETS[name]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_is_printed_is_the_run(name: str) -> None:
+    Path("printed.toml").write_text(str(PRESETS[name]))
+    assert Config.load("printed.toml") == PRESETS[name]
+
+
+def test_names_of_files_are_kept() -> None:
+    run = of_story().changed({"data.path": ('a "b"\\\n\x7f.txt', "ü😀.txt"), "train.start_from": None})
+    assert Config.load(run.save("run.toml")) == run
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "value"),
+    [
+        ('[data]\nformat = "text"\n[train]\nepochs = "two"', "train.epochs", "two"),
+        ('[data]\nformat = "text"\n[train]\nepochs = -1', "train.epochs", -1),
+        ('[data]\nformat = "text"\n[train]\nepoch = 1', "train.epoch", None),
+        ('[data]\nformat = "text"\n[trains]\nepochs = 1', "trains", None),
+        ('[data]\nformat = "prose"', "data.format", "prose"),
+        ('[data]\nformat = "text"\n[model]\nhidden_size = [3, "x"]', "model.hidden_size", [3, "x"]),
+        ('[data]\nformat = "text"\n[train]\nbatch_size = 8\naccumulate = 3', "train.batch_size", None),
+        ("epochs = 1", None, None),
+        ("[data", None, None),
+        ("\xff", None, None),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(text: str, setting: str | None, value: Any) -> None:
+    Path("wrong.toml").write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError, match=r"wrong\.toml") as refused:
+        Config.load("wrong.toml")
+    assert setting is None or refused.value.setting == setting
+    assert refused.value.value == value
+
+
+def test_python_and_the_command_line_do_the_same() -> None:
+    run = of_story()
+    run.save("run.toml")
+    lines: list[dict[str, Any]] = []
+    model = hmrnn.train("run.toml", out="python", progress=lines.append)
+    assert tiny.hmrnn("train", "run.toml", "--out", "command", "--no-report") == 0
+    assert tiny.contents(Path("python")) == tiny.contents(Path("command"))
+    assert [line["event"] for line in lines].count("valid") == 2
+    assert model.source == "python"
+    assert model.segment("abc de").text == hmrnn.load("command").segment("abc de").text
+    assert hmrnn.train(run).source is None
+    assert not Path("runs").exists()
+
+
+def test_flags_change_the_run_of_a_file() -> None:
+    of_story().save("run.toml")
+    assert tiny.hmrnn("train", "run.toml", "--train.epochs", 1, "--data.path", "story.txt", "--no-report") == 0
+    assert RunDirectory(Path("runs/run")).config() == of_story(epochs=1)
+    assert hmrnn.train(Config.load("runs/run").changed({"train.epochs": 2}), out="runs/run", resume=True)
+    assert tiny.hmrnn("train", "runs/run", "--resume", "--train.epochs", 3, "--no-report") == 0
+    with pytest.raises(InputError):
+        hmrnn.train(of_story(), out="runs/run")
+
+
+def test_changes_follow_the_network() -> None:
+    run = PRESETS["text"].changed({"model.num_layers": 2})
+    run.check()
+    assert run.detectors.rates == PRESETS["text"].detectors.rates[:1]
