@@ -55,8 +55,8 @@ def test_on_a_gpu_auto_leaves_out_rows_that_copy_where_that_was_measured_to_be_f
     def chosen(batch: int, rates: tuple[float, ...], **options: Any) -> str:
         return choose_engine("auto", GPU, Options(Variant(**options), rates=rates), torch.bfloat16, batch, sizes)
 
-    assert choice.moving((0.2, 0.05), flush=False) == pytest.approx((0.2, 0.05))
-    assert choice.moving((0.2, 0.05), flush=True) == pytest.approx((0.24, 0.05))
+    assert Variant(flush=False).moving((0.2, 0.05)) == pytest.approx((0.2, 0.05))
+    assert Variant().moving((0.2, 0.05)) == pytest.approx((0.24, 0.05))
     assert [chosen(batch, (0.2, 0.05)) for batch in (512, 511)] == ["cuda-rows", "cuda"]
     assert [chosen(512, (0.4, 0.15), flush=flush) for flush in (False, True)] == ["cuda-rows", "cuda"]
     assert chosen(512, ()) == chosen(512, (0.2,)) == "cuda"  # not known, or not of these layers

@@ -15,7 +15,7 @@ from hmrnn import InputError
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import Options, Variant, choose_engine
 from hmrnn.ops.cuda import cache as cuda_cache
-from hmrnn.ops.cuda import captures, choice, room, rows
+from hmrnn.ops.cuda import captures, room, rows
 from hmrnn.ops.cuda import engine as cuda
 from interpreted import SPEC, TOLERANCE, check, interpreted, with_rates
 
@@ -120,7 +120,7 @@ def test_at_word_rates_it_takes_less_memory_than_the_dense_engine() -> None:
         SPEC, steps=T, batch=B, sizes=(H, H, H), input_size=128, dtype=half, forced=True, straight_through=True,
         variant=Variant(flush=False), device=torch.device("cpu"),
     )  # fmt: skip
-    moving = choice.moving((0.19, 0.045), flush=False)
+    moving = Variant(flush=False).moving((0.19, 0.045))
     found = [
         captures.new_plan(spec).nbytes,
         captures.new_plan(dataclasses.replace(spec, rows=True, room=room.size(moving, T * B))).nbytes,

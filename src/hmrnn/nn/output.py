@@ -77,8 +77,7 @@ def possible(rnn: Any) -> tuple[Operation, ...]:
     """The operations that the layers of a network can do, padding aside; a network without detectors only updates."""
     if not rnn.num_boundaries:
         return (Operation.UPDATE,)
-    can = {Operation.COPY: rnn.variant.copy, Operation.FLUSH: rnn.variant.flush}
-    return tuple(operation for operation in Operation if can.get(operation, True))
+    return tuple(operation for operation in Operation if getattr(rnn.variant, operation.name.lower(), True))
 
 
 def changes(out: Output, rnn: Any) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.errors import InputError
@@ -170,12 +171,10 @@ def step(
     """One time step without gradients. Nothing is sampled: with "sample", z is 1 if its probability is above 0.5."""
     forced = None if boundaries is None else boundaries[None]
     result = hmlstm(x[None], weights, state, options, boundaries=forced, engine=engine)
-    moves, stays = x.new_ones(len(x), 1).bool(), x.new_zeros(len(x), 1).bool()
-    changed = moves.expand(-1, len(weights))
+    changed = x.new_ones(len(x), len(weights)).bool()
     if options.variant.copy and options.variant.boundary != "soft":
-        changed = torch.cat([moves, result.boundaries[0] > 0], dim=1)
-        if options.variant.flush:
-            changed = changed | torch.cat([state.z > 0, stays], dim=1)
+        own = F.pad(state.z[:, 1:] > 0, (0, 1))
+        changed[:, 1:] = options.variant.moved(result.boundaries[0] > 0, own)
     return Step(result.state, changed, result.probabilities[0])
 
 

@@ -156,6 +156,15 @@ class Variant:
         same = self.top_down == "pending" and (self.flush or not self.copy)
         object.__setattr__(self, "gate", "boundary" if same else self.top_down)
 
+    def moving(self, rates: Sequence[float]) -> tuple[float, ...]:
+        """The share of the rows that move in each layer above the first, at these rates of independent boundaries."""
+        own = (*rates[1:], 0.0) if self.flush else (0.0,) * len(rates)
+        return tuple(below + (1 - below) * each for below, each in zip(rates, own))
+
+    def moved(self, below: Tensor, own: Tensor) -> Tensor:
+        """Whether a layer moves, by the boundaries of the layer below now and its own one step ago."""
+        return below | own if self.flush else below
+
 
 PAPER = Variant()
 

@@ -17,14 +17,9 @@ MOST_MOVING = 0.53
 """Share of the rows that move up to which it is faster."""
 
 
-def moving(rates: Sequence[float], flush: bool) -> tuple[float, ...]:
-    """The share of the rows that move in each layer above the first, at these rates of independent boundaries."""
-    return tuple(below + (1 - below) * own if flush else below for below, own in zip(rates, (*rates[1:], 0.0)))
-
-
 def least_batch(sizes: Sequence[int], options: Options) -> int | None:
     """The smallest batch in which it is faster at the rates in ``options``; None: none, or the rates are unknown."""
     if why_not(options) is not None or not options.rates or len(options.rates) != len(sizes) - 1:
         return None
-    share = (1 + sum(moving(options.rates, options.variant.flush))) / len(sizes)
+    share = (1 + sum(options.variant.moving(options.rates))) / len(sizes)
     return -(-LEAST_UNITS // min(sizes)) if share <= MOST_MOVING else None

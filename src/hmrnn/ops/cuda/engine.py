@@ -26,7 +26,6 @@ from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.ops.cuda.cache import Device, Lease
 from hmrnn.ops.cuda.cache import forget as forget
 from hmrnn.ops.cuda.choice import least_batch as least_batch
-from hmrnn.ops.cuda.choice import moving as moving_shares
 from hmrnn.ops.cuda.gradients import source_gradient, weight_gradients
 from hmrnn.ops.cuda.layer import Spec
 from hmrnn.ops.cuda.plan import unflattened
@@ -201,7 +200,7 @@ def hmlstm(
     )
     steered = options.slope, options.temperature
     known = spec.rows and training and len(options.rates) == spec.detectors
-    moving = moving_shares(options.rates, options.variant.flush) if known else ()
+    moving = options.variant.moving(options.rates) if known else ()
     call = Call(spec, cuda_cache.on(device), *steered, indices, lengths, noise, kept, seen, moving)
     if not training:
         return _without_gradient(call, tensors)
