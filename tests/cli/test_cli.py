@@ -160,7 +160,7 @@ def test_a_finished_run_says_what_lets_it_go_on(
     assert raise_it in command(f"{run} --resume --no-report")
     assert "--train" not in command.err
     assert raise_it not in command(f"{run} --resume --no-report {raise_it} 2")
-    assert ("--train.cool-down" in command.err) == (limit == "epochs")  # the schedule of which goes over another time
+    assert ("train.cool_down" in command.err) == (limit == "epochs")  # the schedule of which goes over another time
 
 
 def test_a_signal_saves_and_says_how_to_go_on(

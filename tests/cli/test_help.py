@@ -27,6 +27,7 @@ def test_the_examples_of_a_command_are_right(
     """They are shown by --help, and they parse; what they do is tested elsewhere."""
     monkeypatch.chdir(tmp_path)
     Path("book.txt").write_text("It was the best of times.")
+    PRESETS["text"].save("run.toml")
     Path("runs/book").mkdir(parents=True)
     Path("runs/book/config.json").write_bytes(to_json(PRESETS["text"]))
     examples = parse.examples_of(flags.ARGUMENTS[named])
