@@ -6,7 +6,9 @@
 A cell is NETWORK:OPTIMIZER:RATE, then its seed, then further settings of ``train`` (``:epochs=1``). It trains on enwik8
 for two epochs without dropout or, with ``ptb-`` before the network, on Penn Treebank for 30 with the dropout of the
 recorded runs; then the best epoch is evaluated on the test part. ``ptb-held`` is an HM-LSTM of three layers of 512
-whose detectors are held at higher rates. Optimizers: adam, adam0 (beta1 = 0), muon, normuon (Muon with row_beta 0.95).
+whose detectors are held at higher rates. Optimizers: adam, adam0 (beta1 = 0), muon, normuon (Muon with row_beta 0.95),
+muon3 (with 3 steps of Newton-Schulz on a GPU, too).
+
 A run that fails starts once more from its last checkpoint. As many cells train side by side as ``--processes`` says,
 on one GPU through MPS if it starts. Each result is a line of JSON that is written at once. Cells with a result in the
 file are not run again. When the time is up, the runs that go on are stopped; with their folders still in ``--work``
@@ -32,6 +34,7 @@ from typing import Any
 
 import torch
 
+from hmrnn import optim
 from hmrnn.config import Config, DetectorConfig, RegulariseConfig, TrainConfig
 from hmrnn.config.json import to_json
 from hmrnn.errors import InputError
@@ -39,7 +42,7 @@ from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.kinds.text.presets import PRESETS
 from hmrnn.kinds.text.settings import TextData, TextModelConfig
 from hmrnn.optim import Muon
-from hmrnn.training import trainer
+from hmrnn.training import prepare, trainer
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
 from machine import commit
@@ -51,6 +54,7 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adam0": {"optimizer": "adam", "beta1": 0.0},
     "muon": {"optimizer": "muon"},
     "normuon": {"optimizer": "muon"},
+    "muon3": {"optimizer": "muon"},
 }
 WORDS = DetectorConfig(
     rates=(0.19, 0.045), start_at_rates=True, rate_weight=0.0, rate_control=0.02, on_copy="hold",
@@ -92,7 +96,7 @@ def config_of(cell: str, work: Path, device: str, toy: bool) -> Config:
     )  # fmt: skip
     if ptb:
         training = dataclasses.replace(
-            training, epochs=2 if toy else 30, batch_size=16 if toy else 64, cool_down=0.6, validation_symbols=0
+            training, epochs=2 if toy else 30, batch_size=16 if toy else 128, cool_down=0.6, validation_symbols=0
         )
     training = dataclasses.replace(training, **OPTIMIZERS[optimizer], **given)
     detectors = {"hm-lstm": WORDS, "held": HELD}.get(network, DetectorConfig())
@@ -107,7 +111,9 @@ def run_cell(cell: str, work: Path, device: str, toy: bool) -> int:
     config, folder = config_of(cell, work, device, toy), work / cell
     torch.set_num_threads(1)
     if cell.split(":")[1] == "normuon":
-        trainer.Muon = NorMuon  # type: ignore[misc]
+        prepare.Muon = NorMuon  # type: ignore[misc]
+    elif cell.split(":")[1] == "muon3":
+        optim._FIVE = optim._THREE  # type: ignore[assignment]
     corpus = load_corpus(config.data)
     run = RunDirectory(folder)
     resume = bool(run.states())
