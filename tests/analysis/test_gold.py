@@ -9,6 +9,7 @@ import pytest
 
 from hmrnn.analysis import gold
 from hmrnn.errors import InputError
+from refusals import refused
 
 
 def perfect(ends: list[int], length: int) -> gold.Found:
@@ -29,13 +30,13 @@ def test_gold_ends_of_a_file(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=message):
             gold.read_ends(path, 10)
     path.write_text("9" * 5000)
-    with pytest.raises(InputError, match=r"line 1: .*; got '9{40}'$"):
+    with refused():
         gold.read_ends(path, 10)
-    with pytest.raises(InputError, match="cannot be read"):
+    with refused():
         gold.read_ends(tmp_path / "none", 10)
 
 
 def test_an_endless_file_of_gold_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gold, "_LONGEST_FILE", 1 << 20)
-    with pytest.raises(InputError, match="/dev/zero, has more than 1,048,576 characters"):
+    with refused():
         gold.read_ends("/dev/zero", 10)

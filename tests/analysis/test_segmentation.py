@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hmrnn import InputError, Operation
+from hmrnn import Operation
 from hmrnn.analysis.render import visible
 from hmrnn.analysis.segmentation import Segmentation, Updates
+from refusals import refused
 
 U, C, F_ = Operation.UPDATE, Operation.COPY, Operation.FLUSH
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -57,7 +58,7 @@ def test_a_boundary_on_the_last_symbol_adds_no_empty_segment() -> None:
 
 @pytest.mark.parametrize("level", [0, 3, -1, "1", 1.0, None])
 def test_levels_that_do_not_exist(cat: Segmentation, level: Any) -> None:
-    with pytest.raises(InputError, match=f"level must lie between 1 and 2; got {level!r}"):
+    with refused():
         cat.ends(level)
 
 
@@ -92,9 +93,9 @@ def test_tree() -> None:
 
 def test_no_tree_without_nesting_or_levels(cat: Segmentation) -> None:
     assert not cat.nested
-    with pytest.raises(InputError, match="make no tree"):
+    with refused():
         cat.tree()
-    with pytest.raises(InputError, match="no detector"):
+    with refused():
         made("abc").tree()
 
 
@@ -126,7 +127,7 @@ def test_multiply_adds_are_a_mean_over_the_symbols(cat: Segmentation) -> None:
     cat.products = None
     assert cat.multiply_adds() is None
     assert cat[3:5].products is None
-    with pytest.raises(InputError, match="all with products or all without"):
+    with refused():
         Segmentation.join([cat, again])
 
 
@@ -172,7 +173,7 @@ def test_json_round_trip(cat: Segmentation) -> None:
 def test_from_json(cat: Segmentation) -> None:
     assert Segmentation.from_json(cat.to_json()).to_dict() == cat.to_dict()
     for wrong in ("", "{", "[1]", '{"symbols": ["a"]}', "null", "[" * 100_000, b"\xff", "\ud800"):
-        with pytest.raises(InputError):
+        with refused():
             Segmentation.from_json(wrong)
 
 
@@ -222,21 +223,19 @@ def test_json_round_trip_of_one_layer_without_bits() -> None:
 def test_data_that_is_no_segmentation(cat: Segmentation, change) -> None:  # type: ignore[no-untyped-def]
     data = cat.to_dict()
     change(data)
-    with pytest.raises(InputError):
+    with refused():
         Segmentation.from_dict(data)
 
 
 def test_arrays_must_fit() -> None:
-    with pytest.raises(
-        InputError, match=r"operations must have shape \(2, 3\) for 2 symbols and 3 layers; got \(2, 2\)"
-    ):
+    with refused():
         Segmentation(("a", "b"), np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 3)))
-    with pytest.raises(InputError, match="operations must be whole numbers between 0 and 2"):
+    with refused():
         Segmentation(("a",), np.zeros((1, 0)), np.zeros((1, 0)), [[3]], np.zeros((1, 1)))
     for wrong in ([0.5], [-1]):
-        with pytest.raises(InputError, match="products must be whole numbers, at least 0"):
+        with refused():
             Segmentation(("a",), np.zeros((1, 0)), np.zeros((1, 0)), [[0]], np.zeros((1, 1)), None, wrong)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="at least one symbol"):
+    with refused():
         Segmentation((), np.zeros((0, 2)), np.zeros((0, 2)), np.zeros((0, 3)), np.zeros((0, 3)))
 
 
@@ -248,9 +247,9 @@ def test_slice(cat: Segmentation) -> None:
     np.testing.assert_array_equal(part.bits, cat.bits[4:12])  # type: ignore[arg-type, index]
     assert cat[4:12:1].text == part.text
     for step in (2, -1):
-        with pytest.raises(InputError, match=f"got a step of {step}"):
+        with refused():
             cat[::step]
-    with pytest.raises(InputError, match=r"such as \[:270\]; got \[3\]"):
+    with refused():
         cat[3]  # type: ignore[index]
 
 
@@ -260,7 +259,7 @@ def test_parts_are_joined(cat: Segmentation) -> None:
     without.bits = None
     assert Segmentation.join([without, without]).bits is None
     for parts in ([], [cat, without], [cat, made("ab", "^ ")]):
-        with pytest.raises(InputError, match="one or more segmentations of the same layers"):
+        with refused():
             Segmentation.join(parts)
 
 
@@ -301,7 +300,7 @@ def test_coloured_text_alternates_and_keeps_every_symbol(cat: Segmentation) -> N
 
 def test_render_without_levels() -> None:
     assert made("ab\nc|d").render() == made("ab\nc|d").render(colour=True) == "ab⏎\nc|d"
-    with pytest.raises(InputError, match="width"):
+    with refused():
         made("ab").render(width=0)
 
 

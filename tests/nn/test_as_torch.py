@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from hmrnn import HMLSTM, HMLSTMCell, InputError
+from hmrnn import HMLSTM, HMLSTMCell
 from hmrnn.nn.baselines.cells import LeakyRNN, OutputRNN, PeepholeLSTM, SkipRNN, TimeDelayNetwork
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
+from refusals import refused
 
 LATER = [PeepholeLSTM, SkipRNN, EchoStateNetwork, TimeDelayNetwork, OutputRNN]
 NETWORKS = [HMLSTM, LSTM, GRU, ClockworkRNN, LeakyRNN, *LATER]
@@ -56,7 +57,7 @@ def test_output_and_state_show_their_shapes() -> None:
     assert repr(out) == (
         "Output(hidden=[(5, 2, 4), (5, 2, 6)], boundaries=(5, 2, 1), probabilities=(5, 2, 1), operations=(5, 2, 2))"
     )
-    with pytest.raises(InputError, match=r"no tensor: .* the top layer's is out\.hidden\[-1\]"):
+    with refused():
         out[:, -1]
     assert repr(state) == "State(h=[(2, 4), (2, 6)], c=[(2, 4), (2, 6)], z=(2, 1), pending=(2, 1))"
     out, states = HMLSTM(3, 4, 2, bidirectional=True)(torch.nn.utils.rnn.pack_sequence([x[:, 0], x[:3, 1]]))
@@ -70,7 +71,7 @@ def test_a_state_goes_to_another_dtype_and_device(more: dict[str, Any]) -> None:
     x = torch.randn(5, 2, 3)
     rnn = HMLSTM(3, 4, 2, **more)
     state = rnn(x)[1]
-    with pytest.raises(InputError, match=r"use \.to\(\.\.\.\)"):
+    with refused():
         rnn.double()(x.double(), state)
     rnn(x.double(), state.to(torch.float64))
     parts = state.to("meta") if "bidirectional" in more else [state.to("meta")]

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import hmrnn
-from hmrnn import HMLSTM, InputError, Operation, State
+from hmrnn import HMLSTM, Operation, State
 from hmrnn.nn import Bidirectional, ReadOut, Stack
 from hmrnn.nn.bidirectional import States, reverse_steps
+from refusals import refused
 
 T, B, INPUT, SIZES = 9, 4, 5, (6, 4, 3)
 LENGTHS = [4, 9, 1, 6]
@@ -195,23 +196,23 @@ def test_options_are_those_of_both_directions() -> None:
 def test_what_is_refused() -> None:
     rnn, x = network(), inputs()
     _, state = rnn(x)
-    for bad, got in ((state[0], "State"), ((state[0],), "1 of them"), (3, "int")):
-        with pytest.raises(InputError, match=rf"^state must be .*; got {got}$"):
+    for bad in (state[0], (state[0],), 3):
+        with refused("state"):
             rnn(x, bad)
-    with pytest.raises(InputError, match=r"^state must be None or an hmrnn.State"):
+    with refused("state"):
         rnn(x, (1, 2))
     for shape in ((T, B, 2), (T, B, 2, 3)):
-        with pytest.raises(InputError, match=r"\(T, B, L-1, 2\), the last axis for the direction; got \(9, 4, 2"):
+        with refused():
             rnn(x, boundaries=torch.zeros(shape))
-    with pytest.raises(InputError, match=r"^boundaries must be"):
+    with refused("boundaries"):
         rnn(x, boundaries=torch.zeros(T, B, 1, 2))
-    with pytest.raises(InputError, match=r"^boundaries must be None or a tensor; got list"):
+    with refused("boundaries"):
         rnn(x, boundaries=[1])
-    with pytest.raises(InputError, match=r"^lengths must lie between 1 and T = 9; got \[4, 10, 1, 6\]$"):
+    with refused("lengths"):
         rnn(x, lengths=[4, 10, 1, 6])
-    with pytest.raises(InputError, match=r"^lengths must be None when x is a PackedSequence"):
+    with refused("lengths"):
         rnn(pack_padded_sequence(x, torch.tensor([9, 9, 9, 9])), lengths=LENGTHS)
-    with pytest.raises(InputError, match=r"^bidirectional"):
+    with refused():
         HMLSTM(INPUT, SIZES, 3, bidirectional="yes")  # type: ignore[arg-type]
 
 
@@ -239,13 +240,13 @@ def test_a_stack_feeds_all_layers_to_the_next_network(bidirectional: bool) -> No
     symbols, embedding = torch.randint(7, (T, B)), inputs(7, INPUT)
     by_symbol, _ = stack(symbols, embedding=embedding)
     assert_close([*by_symbol[1].hidden], [*stack(embedding[symbols])[0][1].hidden])
-    with pytest.raises(InputError, match=r"^states must be None or hold 2, one per network; got 1$"):
+    with refused("states"):
         stack(x, states[:1])
-    with pytest.raises(InputError, match=rf"sum\(below.output_sizes\) = {sum(low.output_sizes)}; got {INPUT}$"):
+    with refused():
         Stack([low, low])
-    with pytest.raises(InputError, match="agree in batch_first"):
+    with refused():
         Stack([low, HMLSTM(sum(low.output_sizes), 3, 2, batch_first=True)])
-    with pytest.raises(InputError, match="at least one network"):
+    with refused():
         Stack([])
 
 

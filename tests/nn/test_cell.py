@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from hmrnn import HMLSTM, HMLSTMCell, InputError
+from hmrnn import HMLSTM, HMLSTMCell
+from refusals import refused
 
 INPUT, SIZES, B, T = 4, (6, 5, 3), 3, 12
 
@@ -93,38 +94,38 @@ def call(cell: HMLSTMCell, **changed: Tensor | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changed", "name"),
     [
-        ({"x": torch.zeros(3, 5)}, r"^x must be"),
-        ({"x": torch.zeros(4)}, r"^x must be"),
-        ({"h": torch.zeros(3, 5)}, r"^h must be"),
-        ({"c": torch.zeros(1, 6)}, r"^c must be"),
-        ({"z": torch.zeros(3)}, r"^z must be"),
-        ({"z_below": torch.zeros(3, 6)}, r"^z_below must be"),
-        ({"above": torch.zeros(3, 6)}, r"^above must be"),
-        ({"above": None}, r"^above must be"),
-        ({"h": torch.zeros(3, 6).double()}, r"^h is torch.float64 but the parameters are torch.float32; use .to"),
-        ({"c": torch.zeros(3, 6, device="meta")}, r"^c is on meta but the parameters are on cpu; use .to"),
+        ({"x": torch.zeros(3, 5)}, "x"),
+        ({"x": torch.zeros(4)}, "x"),
+        ({"h": torch.zeros(3, 5)}, "h"),
+        ({"c": torch.zeros(1, 6)}, "c"),
+        ({"z": torch.zeros(3)}, "z"),
+        ({"z_below": torch.zeros(3, 6)}, "z_below"),
+        ({"above": torch.zeros(3, 6)}, "above"),
+        ({"above": None}, "above"),
+        ({"h": torch.zeros(3, 6).double()}, "h"),
+        ({"c": torch.zeros(3, 6, device="meta")}, "c"),
     ],
 )
-def test_bad_input_is_named(changed: dict[str, Tensor | None], message: str) -> None:
+def test_bad_input_is_named(changed: dict[str, Tensor | None], name: str) -> None:
     call(HMLSTMCell(4, 6, 5))
-    with pytest.raises(InputError, match=message):
+    with refused(name):
         call(HMLSTMCell(4, 6, 5), **changed)
 
 
 def test_bad_construction_is_named() -> None:
-    with pytest.raises(InputError, match=r"^above must be None"):
+    with refused("above"):
         call(HMLSTMCell(4, 6))
-    with pytest.raises(InputError, match=r"^above_size must be a whole number of at least 1; got 0$"):
+    with refused("above_size"):
         HMLSTMCell(4, 6, 0)
-    with pytest.raises(InputError, match=r"^hidden_size must be a whole number of at least 1; got 2.5$"):
+    with refused("hidden_size"):
         HMLSTMCell(4, 2.5)
-    with pytest.raises(InputError, match=r"^input_size must be a whole number of at least 1; got -1$"):
+    with refused("input_size"):
         HMLSTMCell(-1, 6)
-    with pytest.raises(InputError, match=r"^boundary 'hard': "):
+    with refused("boundary"):
         HMLSTMCell(4, 6, boundary="hard")
-    with pytest.raises(InputError, match=r"^on_copy 'skip': "):
+    with refused("on_copy"):
         HMLSTMCell(4, 6, on_copy="skip")
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from hmrnn.errors import InputError
 from hmrnn.nn.baselines.cells import LeakyRNN
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.ops import State
+from refusals import refused
 
 T, B, INPUT, SIZES = 11, 3, 5, (12, 15)
 MODULES = 3  # periods 1, 2, 4
@@ -101,7 +101,7 @@ def test_clockwork_refuses_a_clock_that_its_state_cannot_hold() -> None:
     ClockworkRNN(INPUT, 18, 1, num_modules=9).bfloat16()(x.bfloat16())
     rnn = ClockworkRNN(INPUT, 20, 1, num_modules=10)
     rnn(x)
-    with pytest.raises(InputError, match=r"^the clock of 10 modules counts up to 511, which torch.bfloat16 does not"):
+    with refused():
         rnn.bfloat16()(x.bfloat16())
 
 
@@ -122,11 +122,11 @@ def test_clockwork_has_no_weights_from_fast_to_slow() -> None:
 
 
 def test_clockwork_sizes_must_fit() -> None:
-    with pytest.raises(InputError, match=r"^hidden_size must be a multiple .* modules, 4; got \(8, 6\)$"):
+    with refused("hidden_size"):
         ClockworkRNN(INPUT, (8, 6), 2)
-    with pytest.raises(InputError, match=r"^layer_norm needs modules of at least two units"):
+    with refused():
         ClockworkRNN(INPUT, (8, 4), 2, layer_norm=True)
-    with pytest.raises(InputError, match=r"^num_modules must be a whole number of at least 1; got 0$"):
+    with refused("num_modules"):
         ClockworkRNN(INPUT, 8, num_modules=0)
 
 
@@ -153,7 +153,7 @@ def test_leaky_is_its_equation() -> None:
 
 def test_a_packed_sequence_is_refused() -> None:
     packed = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(5, 2, INPUT), [5, 3])
-    with pytest.raises(InputError, match=r"^x must be .*; got PackedSequence$"):
+    with refused("x"):
         LeakyRNN(INPUT, 3)(packed)
 
 
@@ -165,5 +165,5 @@ def test_leaky_rates_have_the_digits_of_their_type() -> None:
 def test_leaky_with_one_unit_or_time_constant_1_is_a_plain_network() -> None:
     assert LeakyRNN(INPUT, 1, 1).get_buffer("rate_0").tolist() == [1.0]
     assert LeakyRNN(INPUT, 3, 1, time_constant=1.0).get_buffer("rate_0").tolist() == [1.0, 1.0, 1.0]
-    with pytest.raises(InputError, match=r"^time_constant must be at least 1 and finite; got 0.5$"):
+    with refused("time_constant"):
         LeakyRNN(INPUT, 3, time_constant=0.5)

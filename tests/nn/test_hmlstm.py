@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from hmrnn import HMLSTM, InputError, Operation, Output, State
+from hmrnn import HMLSTM, Operation, Output, State
 from hmrnn.nn import checks
 from hmrnn.nn.hmlstm import operations
+from refusals import refused
 
 T, B, INPUT, SIZES = 9, 4, 5, (6, 4, 3)
 LENGTHS = [4, 9, 1, 6]
@@ -234,7 +235,7 @@ def test_saving_copying_and_the_slope() -> None:
     assert rnn.slope == 2.5
     assert rnn.b[0].abs().max() == 0
     for bad in (0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(InputError, match=f"^slope must be positive and finite; got {bad}$"):
+        with refused("slope"):
             rnn.slope = bad
     assert rnn.slope == 2.5
 
@@ -247,13 +248,13 @@ def test_only_gumbel_has_a_temperature() -> None:
     twin.load_state_dict(rnn.state_dict())
     assert twin.temperature == 0.25
     for bad in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(InputError, match=f"^temperature must be positive and finite; got {bad}$"):
+        with refused("temperature"):
             rnn.temperature = bad
     rnn.reset_parameters()
     assert rnn.temperature == 1.0
     plain = HMLSTM(3, 4, 2)
     assert "tau" not in plain.state_dict()
-    with pytest.raises(InputError, match=r"^only boundary=\"gumbel\" has a temperature; make the network with it$"):
+    with refused():
         plain.temperature = 0.5
 
 
@@ -313,7 +314,7 @@ def test_one_size_serves_every_layer() -> None:
 def test_the_cell_of_a_network_changes_with_its_attributes_which_are_checked(name: str, wrong: object) -> None:
     rnn, x = network(), inputs()
     before = rnn.variant
-    with pytest.raises(InputError):
+    with refused(name):
         setattr(rnn, name, wrong)
     assert rnn.variant == before
     assert getattr(rnn, name) == getattr(before, name)

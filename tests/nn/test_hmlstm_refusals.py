@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from hmrnn.nn import ReadOut, SequenceReadOut
 from hmrnn.nn.baselines.cells import PeepholeLSTM
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.recurrent import LSTM
-from hmrnn.ops import ENGINES
+from refusals import refused
 
 T, B, INPUT, SIZES = 9, 4, 5, (6, 4, 3)
 LENGTHS = [4, 9, 1, 6]
@@ -96,35 +95,23 @@ def test_autocast_accepts_what_it_can_convert_alone() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         rnn(X.half())
         for bad in (X.double(), X.long()):
-            with pytest.raises(InputError, match=f"^x is {bad.dtype} but the parameters are torch.float32"):
+            with refused("x"):
                 rnn(bad)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("name", "value"),
     [
-        ({"input_size": 0}, "input_size must be a whole number of at least 1; got 0"),
-        ({"input_size": 2.0}, "input_size must be a whole number of at least 1; got 2.0"),
-        ({"num_layers": 0}, "num_layers must be a whole number of at least 1; got 0"),
-        ({"num_layers": True}, "num_layers must be a whole number of at least 1; got True"),
-        ({"hidden_size": -3}, "hidden_size must be a whole number of at least 1; got -3"),
-        ({"hidden_size": 2.5}, "hidden_size must be a whole number of at least 1; got 2.5"),
-        ({"hidden_size": (4, 0, 4)}, "hidden_size must be a whole number of at least 1; got 0"),
-        (
-            {"hidden_size": (4, 5)},
-            "hidden_size must be one number or 3, one per layer; got 2: (4, 5); give num_layers=2",
-        ),
-        ({"hidden_size": ()}, "hidden_size must be one number or 3, one per layer; got 0: ()"),
-        ({"boundary": "hard"}, "boundary 'hard': must be one of step, sample, soft, gumbel, reinforce"),
-        ({"on_copy": "skip"}, "on_copy 'skip': must be one of hold, evaluate"),
-        ({"detector_hidden": -1}, "detector_hidden must be a whole number of at least 0; got -1"),
-        ({"detector_hidden": True}, "detector_hidden must be a whole number of at least 0; got True"),
-        ({"engine": "fastest"}, f"engine 'fastest': must be one of {', '.join(ENGINES)}"),
+        ("input_size", 0), ("input_size", 2.0), ("num_layers", 0), ("num_layers", True), ("hidden_size", -3),
+        ("hidden_size", 2.5), ("hidden_size", (4, 0, 4)), ("hidden_size", (4, 5)), ("hidden_size", ()),
+        ("boundary", "hard"), ("on_copy", "skip"), ("detector_hidden", -1), ("detector_hidden", True),
+        ("engine", "fastest"),
     ],
-)
-def test_bad_construction_is_named(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        HMLSTM(**({"input_size": 5, "hidden_size": 4, "num_layers": 3} | arguments))
+)  # fmt: skip
+def test_bad_construction_is_named(name: str, value: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        HMLSTM(**({"input_size": 5, "hidden_size": 4, "num_layers": 3} | {name: value}))
+    assert caught.value.setting == name
 
 
 WITH_SWITCHES: dict[type, tuple[Any, ...]] = {
@@ -141,8 +128,9 @@ def test_a_switch_is_true_or_false(kind: type) -> None:
     assert switches
     for name in switches:
         for wrong in ("no", 1, None, [False]):
-            with pytest.raises(InputError, match=f"^{name} must be True or False; got "):
+            with pytest.raises(InputError) as caught:
                 kind(*WITH_SWITCHES[kind], **{name: wrong})
+            assert caught.value.setting == name
 
 
 @pytest.mark.parametrize("kind", [HMLSTM, LSTM])
@@ -150,22 +138,22 @@ def test_a_switch_is_true_or_false(kind: type) -> None:
 def test_sparse_tensors_are_refused(kind: Any, layout: torch.layout) -> None:
     rnn = kind(INPUT, SIZES, 3)
     sparse = torch.zeros(B, INPUT).to_sparse(layout=layout)
-    with pytest.raises(InputError, match=r"^x must be a dense tensor"):
+    with refused("x"):
         rnn.step(sparse)
     if layout == torch.sparse_coo:
-        with pytest.raises(InputError, match=r"^x must be a dense tensor"):
+        with refused("x"):
             rnn(X.to_sparse())
-        with pytest.raises(InputError, match=r"^lengths must be a dense tensor"):
+        with refused("lengths"):
             rnn(X, lengths=torch.tensor(LENGTHS).to_sparse())
         start = rnn.initial_state(B)
-        with pytest.raises(InputError, match=r"^state.h.0. must be a dense tensor"):
+        with refused():
             rnn(X, start._replace(h=tuple(h.to_sparse() for h in start.h)))
     if kind is HMLSTM:
-        with pytest.raises(InputError, match=r"^boundaries must be a dense tensor"):
+        with refused("boundaries"):
             rnn(X, boundaries=torch.zeros(T, B, 2).to_sparse())
-        with pytest.raises(InputError, match=r"^embedding must be a dense tensor"):
+        with refused("embedding"):
             rnn(SYMBOLS, embedding=TABLE.to_sparse())
-        with pytest.raises(InputError, match=r"^x must be a dense tensor"):
+        with refused("x"):
             HMLSTM(INPUT, SIZES, 3, batch_first=True)(X.to_sparse())
-        with pytest.raises(InputError, match=r"^x must be a dense tensor"):
+        with refused("x"):
             HMLSTMCell(INPUT, 4)(sparse)

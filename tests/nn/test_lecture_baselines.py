@@ -21,6 +21,7 @@ from hmrnn.nn.baselines.echo_state import EchoStateNetwork
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.terms.weights import decay
 from hmrnn.training.trainer import Trainer
+from refusals import refused
 
 T, B, INPUT, SIZES, LENGTHS = 9, 3, 4, (6, 5), [9, 4, 1]
 
@@ -151,7 +152,7 @@ def test_a_reservoir_has_its_spectral_radius_and_is_not_trained() -> None:
     x = inputs().requires_grad_()
     out, _ = rnn(x)
     assert not any(h.requires_grad for h in out.hidden)
-    with pytest.raises(InputError, match=r"^spectral_radius must be positive and finite; got 0$"):
+    with refused("spectral_radius"):
         EchoStateNetwork(INPUT, 30, 2, spectral_radius=0)
 
 
@@ -165,9 +166,9 @@ def test_ridge_regression_is_its_closed_form() -> None:
     exact, offset = ridge_regression(x.view(4, 10, 5), (x @ W.T + 3).view(4, 10, 2), 0.0)
     torch.testing.assert_close(exact, W)
     torch.testing.assert_close(offset, torch.full((2,), 3.0, dtype=torch.float64))
-    with pytest.raises(InputError, match=r"^x and y must have as many rows; got \(40,\) and \(39,\)$"):
+    with refused():
         ridge_regression(x, y[1:])
-    with pytest.raises(InputError, match=r"^penalty must be at least 0 and finite; got -1$"):
+    with refused("penalty"):
         ridge_regression(x, y, -1)
 
 

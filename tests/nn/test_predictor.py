@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hmrnn import InputError
 from hmrnn.config import ModelConfig
 from hmrnn.nn.context import Condition
 from hmrnn.nn.distributions import Categorical
@@ -17,6 +16,7 @@ from hmrnn.nn.predictor import Predictor, multiply_adds
 from hmrnn.reading.read import Reader, read, segment_many
 from hmrnn.reading.sample import draw, seeded
 from hmrnn.training.task import with_own_inputs
+from refusals import refused
 
 KINDS, T, B = 4, 9, 3
 CONFIG = ModelConfig(hidden_size=(7, 6, 5), num_layers=3, output_size=8)
@@ -113,7 +113,7 @@ def test_dropout_of_an_embedding_drops_units_of_whole_sequences() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^x must be"):
+    with refused("x"):
         EventModel(CONFIG)(events(T, B)[..., 0])
-    with pytest.raises(InputError, match=r"^a sequence must have shape \(T, 2\)"):
+    with refused():
         segment_many(EventModel(CONFIG), [np.zeros((3, 1))], lambda _: "abc")

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from hmrnn import HMLSTM, InputError
+from hmrnn import HMLSTM
 from hmrnn.nn import rate_loss, start_at_rates
+from refusals import refused
 
 TARGETS, LENGTHS = (0.5, 0.25), [40, 25, 9, 1]
 
@@ -53,7 +54,7 @@ def test_the_loss_moves_the_rates() -> None:
 def test_what_is_refused() -> None:
     rnn = HMLSTM(5, 4)
     for rates in ((0.5,), (0.5, 1.0), 0.5):
-        with pytest.raises(InputError, match="a number between 0 and 1 for each of 2 detectors"):
+        with refused():
             start_at_rates(rnn, rates, torch.randn(3, 2, 5))  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="need a batch dimension"):
+    with refused():
         rate_loss(rnn(torch.randn(3, 5))[0], TARGETS)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmrnn.errors import InputError
 from hmrnn.reading import vocabulary as module
 from hmrnn.reading.vocabulary import Vocabulary, read_as
+from refusals import refused
 
 ASCII = Vocabulary("characters", tuple(map(chr, [10, *range(32, 127)])))
 LOWER = Vocabulary("characters", tuple(" abcdefghijklmnopqrstuvwxyz"))
@@ -47,10 +47,10 @@ def test_what_is_done_with_unknown_symbols() -> None:
     assert OPEN.decode(read_as("a☃b", OPEN, "skip").indices) == "ab"
     assert ASCII.decode(read_as("a☃b", ASCII).indices) == "a b"
     assert ASCII.decode(read_as("a☃b", ASCII, "skip").indices) == "ab"
-    with pytest.raises(InputError, match=r"1 symbol that training never showed: '☃' \(U\+2603\) at position 1"):
+    with refused():
         read_as("é☃b", ASCII, "refuse")
     assert ASCII.decode(read_as("é", ASCII, "refuse").indices) == "e"
-    with pytest.raises(InputError, match=r"^unknown 'drop': "):
+    with refused():
         read_as("a", ASCII, "drop")  # type: ignore[arg-type]
     bare = Vocabulary("characters", ("a", "b"))
     assert (

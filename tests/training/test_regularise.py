@@ -32,6 +32,7 @@ from hmrnn.ops import LayerWeights
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.prepare import prepare
 from hmrnn.training.terms.weights import Average, decay
+from refusals import refused
 
 ALL = {"weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3, "weight_decay": 0.5}
 
@@ -111,9 +112,9 @@ def test_a_network_drops_gate_rows_and_spares_its_detectors(monkeypatch: pytest.
 @pytest.mark.parametrize("value", [-0.1, 1.0, float("nan")])
 def test_shares_that_leave_nothing(value: float) -> None:
     for name in ("weight_drop", "dropout"):
-        with pytest.raises(InputError, match=f"^{name} "):
+        with refused(name):
             HMLSTM(3, 4, **{name: value})
-        with pytest.raises(InputError, match=f"^{name} "):
+        with refused(name):
             HMLSTM(3, 4, **{name: "half"})  # type: ignore[arg-type]
 
 
@@ -171,20 +172,20 @@ def test_settings_reach_the_model() -> None:
             assert torch.equal(changed[name], weight)
     rnn = tiny.trainer(tiny.config(bias=(0.25,))).model.rnn
     assert [b[-1].item() for b in rnn.b[:2]] == [0.25, 0.25]
-    with pytest.raises(InputError, match=r"expected a bias for all detectors or 2, one each; got \(1.0, 2.0, 3.0\)"):
+    with refused():
         rnn.set_detector_bias((1.0, 2.0, 3.0))
 
 
 def test_settings_that_a_model_has_no_use_for() -> None:
     for name, values in (("bias", (0.5,)), ("rates", (0.5, 0.1))):
         for rnn in ("gru", "hrnn"):
-            with pytest.raises(InputError, match=rf"^detectors\.{name}\b"):
+            with refused(f"detectors.{name}"):
                 tiny.trainer(tiny.config(rnn=rnn, **{name: values}))
     tiny.trainer(tiny.config(rnn="gru", slope=(0.1, 2.0)))  # ignored
     strokes = HandwritingModel(StrokeModelConfig(hidden_size=(4,), output_size=4))
     prepare(strokes, tiny.config(dropout_output=0.25, dropout_between=0.5))
     assert (strokes.output.dropout, strokes.rnn.dropout) == (0.25, 0.5)
-    with pytest.raises(InputError, match=r"^regularise\.dropout_embedding 0\.2: "):
+    with refused():
         prepare(strokes, tiny.config(dropout_embedding=0.2))
     both = tiny.changed(hmrnn.kind.presets()["labels"], rnn="ln-lstm", bidirectional=True, zoneout=0.2)
     model = PooledModel(3, True, 2, both.model)

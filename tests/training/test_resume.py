@@ -23,6 +23,7 @@ from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
+from refusals import refused
 
 
 def after(step: int, event: str = "step") -> Any:
@@ -150,10 +151,10 @@ def test_resume_wants_the_same_text(tmp_path: Path) -> None:
     tiny.run(tmp_path, tiny.config(), stop=after(2))
     other = tiny.corpus(seed=1)
     assert len(other.train) == len(tiny.corpus().train)
-    with pytest.raises(InputError, match="not those this run began with"):
+    with refused():
         tiny.run(tmp_path, tiny.config(), resume=True, text=other)
     renamed = dataclasses.replace(tiny.corpus(), vocabulary=Vocabulary("characters", tuple("ABCDEFGHI")))
-    with pytest.raises(InputError, match="not those this run began with"):
+    with refused():
         tiny.run(tmp_path, tiny.config(), resume=True, text=renamed)
 
 
@@ -194,7 +195,7 @@ def test_resume_wants_every_tensor(name: str) -> None:
     other.restore(saved)
     assert torch.equal(other.tensors()[name], saved.training[name])
     del saved.training[name]
-    with pytest.raises(InputError, match=f"{name} must be .*, and is absent"):
+    with refused():
         trainer.restore(saved)
 
 
@@ -211,7 +212,7 @@ def test_resume_wants_tensors_of_its_shapes(which: int) -> None:
         wrong = torch.zeros(2) if wrong.shape == tensor.shape and which == 0 else wrong  # it has no dimension
         other = tiny.trainer(trainer.config)
         before = other.tensors()
-        with pytest.raises(InputError, match=f"{name} must be"):
+        with refused():
             other.restore(saved._replace(training={**saved.training, name: wrong}))
         assert all(torch.equal(tensor, before[name]) for name, tensor in other.tensors().items())
     tiny.trainer(trainer.config).restore(saved)
@@ -265,7 +266,7 @@ def test_a_best_model_that_was_never_reached_again_does_not_stay(
         save(self, kind, step, saved)
 
     monkeypatch.setattr(RunDirectory, "save", full)
-    with pytest.raises(InputError, match="no space left"):
+    with refused():
         tiny.run(tmp_path, tiny.config(epochs=4))
     assert sorted(path.name for path in tmp_path.glob("*-*")) == ["best-00000010", "best-00000020", "last-00000010"]
     monkeypatch.setattr(RunDirectory, "save", save)

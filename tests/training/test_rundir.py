@@ -11,9 +11,9 @@ import pytest
 
 import tiny
 from hmrnn import checkpoint
-from hmrnn.errors import InputError
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
+from refusals import refused
 
 
 def everything(directory: Path) -> dict[str, bytes | None]:
@@ -47,20 +47,20 @@ def test_a_run_is_not_replaced_by_accident(tmp_path: Path) -> None:
     here = RunDirectory(tmp_path)
     with here.open():
         here.store(tiny.config())
-    with pytest.raises(InputError, match="already holds a run; resume it, overwrite it, or choose another directory"):
+    with refused():
         here.check(resume=False, overwrite=False)
     here.check(resume=True, overwrite=False)
     here.check(resume=False, overwrite=True)
-    with pytest.raises(InputError, match="cannot be both resumed and overwritten"):
+    with refused():
         here.check(resume=True, overwrite=True)
 
 
 def test_there_must_be_a_run_to_go_on_with(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no run to resume in .*; start a new one"):
+    with refused():
         RunDirectory(tmp_path).check(resume=True, overwrite=False)
     with RunDirectory(tmp_path).open():
         RunDirectory(tmp_path).store(tiny.config())
-        with pytest.raises(InputError, match="stopped before its first checkpoint; overwrite it"):
+        with refused():
             RunDirectory(tmp_path).newest_state()
         assert RunDirectory(tmp_path).newest_progress() == {}
 
@@ -70,7 +70,7 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     model = tiny.trainer(tiny.config()).snapshot(training=False)
     with first.open():
         first.save("last", 1, model)
-        with pytest.raises(InputError, match="another process is writing to"), second.open(overwrite=True):
+        with refused(), second.open(overwrite=True):
             pass
         assert len(checkpoint.checkpoints(tmp_path)) == 1
     with second.open(overwrite=True):
@@ -118,7 +118,7 @@ def test_a_crash_at_the_very_start_leaves_a_directory_that_can_be_used(
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     here = RunDirectory(tmp_path / "file" / "run")
-    with pytest.raises(InputError, match=r"cannot write to .*: Not a directory; choose another directory"), here.open():
+    with refused(), here.open():
         pass
 
 
@@ -154,10 +154,8 @@ def test_a_newer_state_that_is_empty_is_told_of(stopped: Path, name: str) -> Non
     for path in (stopped / name).iterdir() if (stopped / name).exists() else ():
         path.unlink()
     (stopped / name).mkdir(exist_ok=True)
-    before, whole = everything(stopped), "last-00000010" if name == "last-00000020" else "last-00000020"
-    with pytest.raises(
-        InputError, match=rf"no checkpoint at .*{name}.*; {whole} is intact: to resume from it, remove .*{name}"
-    ):
+    before = everything(stopped)
+    with refused():
         tiny.run(stopped, tiny.config(epochs=3), resume=True)
     assert everything(stopped) == before
     (stopped / name).rmdir()
@@ -170,7 +168,7 @@ def test_metrics_that_were_cut_short_are_noticed(stopped: Path, cut: int) -> Non
     path, size = stopped / "metrics.jsonl", RunDirectory(stopped).newest_progress()["metrics_bytes"]
     path.write_bytes(path.read_bytes()[: max(0, size - cut)])
     before = everything(stopped)
-    with pytest.raises(InputError, match=rf"metrics.jsonl has lost lines: it holds \d+ bytes, and {size} at"):
+    with refused():
         tiny.run(stopped, tiny.config(epochs=3), resume=True)
     assert everything(stopped) == before
     path.unlink()
@@ -182,7 +180,7 @@ def test_metrics_of_the_right_size_that_are_no_lines_are_noticed(stopped: Path) 
     path, size = stopped / "metrics.jsonl", RunDirectory(stopped).newest_progress()["metrics_bytes"]
     whole = path.read_bytes()
     path.write_bytes(whole[: size // 2] + bytes(size - size // 2) + b"later")
-    with pytest.raises(InputError, match=r"metrics\.jsonl is damaged in line \d+.* or put it back, or remove it to"):
+    with refused():
         tiny.run(stopped, tiny.config(epochs=3), resume=True)
     path.write_bytes(whole[:size] + b"half a li")
     tiny.run(stopped, tiny.config(epochs=3), resume=True)
@@ -203,7 +201,7 @@ def test_metrics_that_were_removed_are_not_counted(stopped: Path) -> None:
 @pytest.mark.parametrize("kind", ["fifo", "endless"])
 def test_files_that_are_no_files_are_refused(tmp_path: Path, name: str, kind: str) -> None:
     os.mkfifo(tmp_path / name) if kind == "fifo" else os.symlink("/dev/zero", tmp_path / name)
-    with pytest.raises(InputError, match=rf"{name} cannot be read \(it is not a regular file\)"):
+    with refused():
         RunDirectory(tmp_path).config() if name == "config.json" else read_metrics(tmp_path / name)
 
 
@@ -212,21 +210,19 @@ def test_files_beyond_reason_are_refused(tmp_path: Path) -> None:
     for name in ("config.json", "metrics.jsonl"):
         (tmp_path / name).touch()
         os.truncate(tmp_path / name, 1 << 40)
-    with pytest.raises(InputError, match=r"config\.json is damaged: it has more than 1,048,576 bytes"):
+    with refused():
         RunDirectory(tmp_path).config()
-    with pytest.raises(InputError, match=r"metrics\.jsonl is damaged: it has more than 1,073,741,824 bytes"):
+    with refused():
         read_metrics(tmp_path / "metrics.jsonl")
 
 
 def test_a_config_that_is_lost_can_be_copied_from_a_checkpoint(stopped: Path) -> None:
     path, whole = stopped / "config.json", (stopped / "config.json").read_bytes()
     path.write_bytes(b"")
-    with pytest.raises(
-        InputError, match=r"config\.json is damaged.*; to resume the run, copy it from .*last-00000020$"
-    ):
+    with refused():
         RunDirectory(stopped).check(resume=True, overwrite=False)
     path.unlink()
-    with pytest.raises(InputError, match=r"config\.json is gone; copy it from .*last-00000020$"):
+    with refused():
         RunDirectory(stopped).check(resume=True, overwrite=False)
     shutil.copy(stopped / "last-00000020" / "config.json", path)
     assert path.read_bytes() == whole
@@ -260,13 +256,13 @@ def test_files_in_the_place_of_directories_are_named(tmp_path: Path) -> None:
     (tmp_path / "lock").unlink()
     os.mkfifo(tmp_path / "lock")
     with (
-        pytest.raises(InputError, match=r"cannot write to .*/lock: it is not a regular file; choose another"),
+        refused(),
         RunDirectory(tmp_path).open(),
     ):
         pass
     (tmp_path / "last-00000007").write_text("mine")
     for resume in (True, False):
-        with pytest.raises(InputError, match=r"last-00000007 has the name of a checkpoint and is not a directory"):
+        with refused():
             RunDirectory(tmp_path).check(resume=resume, overwrite=not resume)
     assert (tmp_path / "last-00000007").read_text() == "mine"
 
@@ -274,10 +270,8 @@ def test_files_in_the_place_of_directories_are_named(tmp_path: Path) -> None:
 def test_a_damaged_state_names_the_one_before(tmp_path: Path) -> None:
     tiny.run(tmp_path, tiny.config())
     (tmp_path / "last-00000020" / "training.safetensors").write_bytes(b"")
-    with pytest.raises(
-        InputError, match=r"damaged.*; last-00000010 is intact: to resume from it, remove .*last-00000020"
-    ):
+    with refused():
         RunDirectory(tmp_path).newest_state()
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(InputError, match=r"config.json is damaged"):
+    with refused():
         RunDirectory(tmp_path).config()

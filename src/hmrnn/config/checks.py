@@ -41,7 +41,7 @@ HM_LSTM = Needs("model.rnn", ("hm-lstm",))
 MOVING = Needs("model.rnn", ("hm-lstm", "hrnn"))
 
 
-_types: Any = functools.cache(functools.partial(get_type_hints, include_extras=True))
+types_of: Any = functools.cache(functools.partial(get_type_hints, include_extras=True))
 
 
 def _settings(config: Any) -> Iterator[tuple[str, Any, Any, Any]]:
@@ -49,22 +49,26 @@ def _settings(config: Any) -> Iterator[tuple[str, Any, Any, Any]]:
     for part, section in vars(config).items():
         if dataclasses.is_dataclass(section):
             for field in dataclasses.fields(section):
-                kind = _types(type(section))[field.name]
+                kind = types_of(type(section))[field.name]
                 yield f"{part}.{field.name}", kind, field.default, getattr(section, field.name)
+
+
+def checked(name: str, value: Any, kind: Any) -> Any:
+    """``value`` as a type has it, such as a tuple for a list; InputError about ``name`` if the type forbids it."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        wrong = str(error).partition(" - at")[0].replace("`", "").replace("Expected", "expected")
+        kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        choices = f"expected one of {', '.join(map(str, get_args(kind)))}" if get_origin(kind) is Literal else ""
+        raise InputError(choices or wrong, setting=name, value=repr(value)) from None
 
 
 def check_types(config: Any) -> None:
     """Raise InputError about a setting that its type does not allow."""
     for name, kind, _, value in _settings(config):
-        try:
-            fits = msgspec.convert(value, kind) == value  # a list is converted to a tuple
-            wrong = "expected a tuple"
-        except msgspec.ValidationError as error:
-            fits, wrong = False, str(error).partition(" - at")[0].replace("`", "").replace("Expected", "expected")
-        if not fits:
-            kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-            choices = f"expected one of {', '.join(map(str, get_args(kind)))}" if get_origin(kind) is Literal else ""
-            raise InputError(choices or wrong, setting=name, value=repr(value))
+        if checked(name, value, kind) != value:
+            raise InputError("expected a tuple", setting=name, value=repr(value))
 
 
 def check_needs(config: Any) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from hmrnn.config.checks import Count, Natural
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import check_tensor, not_negative, positive
+from hmrnn.nn.checks import argument, check_tensor
 
 
 class Attention(nn.Module):
@@ -36,9 +37,9 @@ class Attention(nn.Module):
 
     def __init__(self, memory_size: int, query_size: int = 0, size: int | None = None) -> None:
         super().__init__()
-        self.memory_size = positive("memory_size", memory_size)
-        self.query_size = not_negative("query_size", query_size)
-        size = self.memory_size if size is None else positive("size", size)
+        self.memory_size = argument("memory_size", memory_size, Count)
+        self.query_size = argument("query_size", query_size, Natural)
+        size = self.memory_size if size is None else argument("size", size, Count)
         self.keys = nn.Linear(self.memory_size, size)  # W and b
         self.query = nn.Linear(self.query_size, size, bias=False) if self.query_size > 0 else None  # Q
         self.v = nn.Linear(size, 1, bias=False)

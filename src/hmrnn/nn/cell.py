@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import KW_ONLY
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hmrnn.config.checks import Count, Natural, Positive
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
-from hmrnn.nn.checks import Natural, Positive, Recurrent, positive
+from hmrnn.nn.checks import Recurrent
 from hmrnn.nn.weights import gate_blocks, new_weights, reset
 from hmrnn.ops import LayerWeights, Options, Variant
 from hmrnn.ops.estimators import DRAWN, Boundary, OnCopy
@@ -47,7 +47,7 @@ class Cell(Recurrent):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in Variant.__match_args__ and "variant" in self.__dict__:
-            value = checks.rules(type(self))[name](name, value)
+            value = checks.argument(name, value, checks.arguments(type(self))[name])
             self.variant = dataclasses.replace(self.variant, **{name: value})
         super().__setattr__(name, value)
 
@@ -58,7 +58,7 @@ class Cell(Recurrent):
 
     @slope.setter
     def slope(self, value: float) -> None:
-        self.a.fill_(_positive("slope", value))
+        self.a.fill_(checks.argument("slope", value, Positive))
 
     @property
     def temperature(self) -> float:
@@ -69,7 +69,7 @@ class Cell(Recurrent):
     def temperature(self, value: float) -> None:
         if self.tau is None:
             raise InputError('only boundary="gumbel" has a temperature; make the network with it')
-        self.tau.fill_(_positive("temperature", value))
+        self.tau.fill_(checks.argument("temperature", value, Positive))
 
     def new_weights(self, size: int, below: int, above: int | None) -> LayerWeights:
         """Uninitialised parameters of a layer."""
@@ -99,12 +99,6 @@ class Cell(Recurrent):
         return Options(self.variant, self.a, 1.0 if self.tau is None else self.tau, **more)
 
 
-def _positive(name: str, value: float) -> float:
-    if not 0 < value < math.inf:
-        raise InputError(f"{name} must be positive and finite; got {value}")
-    return value
-
-
 @dataclasses.dataclass(eq=False, repr=False)
 class HMLSTMCell(Cell):
     """One layer of an HM-LSTM for one time step, with gradients, for your own loops.
@@ -125,13 +119,12 @@ class HMLSTMCell(Cell):
         >>> h, c, z = cell(torch.randn(4, 10), (h, c, z), z_below=torch.ones(4, 1), above=torch.zeros(4, 30))
     """
 
-    input_size: Positive
-    hidden_size: Positive
-    above_size: int | None = None
+    input_size: Count
+    hidden_size: Count
+    above_size: Count | None = None
 
     def __post_init__(self, *made: Any) -> None:
         super().__post_init__(*made)
-        self.above_size = self.above_size if self.above_size is None else positive("above_size", self.above_size)
         weights = self.new_weights(self.hidden_size, self.input_size, self.above_size)
         for name, parameter in weights._asdict().items():
             self.register_parameter(name, parameter)

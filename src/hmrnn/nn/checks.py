@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import math
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, InitVar
-from numbers import Integral, Real
-from typing import Annotated, Any, Literal, Protocol, SupportsIndex, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Protocol
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
+from hmrnn.config.checks import Count, checked, types_of
 from hmrnn.errors import InputError
 from hmrnn.ops import State, autocast_dtype
 from hmrnn.ops.interface import within
 
+Sizes = Annotated[tuple[Count, ...], Meta(min_length=1)]
+"""The sizes of layers."""
 LARGEST, LARGEST_NORMALISED = 1e31, 1e15
 """Largest absolute values that float32 can multiply by a row of weights, and with layer norm also square."""
 
@@ -36,10 +36,7 @@ class Network(Protocol):
     check_values: bool
 
     @property
-    def parameter(self) -> Tensor:
-        """One of the parameters, whose dtype and device all have."""
-        ...
-
+    def parameter(self) -> Tensor: ...
     def initial_state(self, batch_size: int) -> State: ...
 
 
@@ -139,8 +136,7 @@ def check_values(
         check_size("x", x, rnn.layer_norm, lengths)
     elif looks and embedding is not None:
         last = len(embedding) - 1
-        if not _within(x, 0, last):
-            _refuse("x", x, 0, last, f"hold symbol indices from 0 to {last}, one per row of embedding", lengths)
+        _check_within("x", x, 0, last, f"hold symbol indices from 0 to {last}, one per row of embedding", lengths)
         check_size("embedding", embedding, rnn.layer_norm)
     if rnn.check_values and state is not None:
         for name, group in (("h", state.h), ("c", state.c)):
@@ -154,15 +150,13 @@ def check_values(
 def check_size(name: str, a: Tensor, layer_norm: bool, lengths: Tensor | None = None) -> None:
     """Numbers must be finite and small enough to be multiplied by weights and, with layer norm, squared."""
     limit = LARGEST_NORMALISED if layer_norm else LARGEST
-    if not _within(a, -limit, limit):
-        rule = f"be finite and at most {limit:g} in size" + (" with layer_norm, which squares it" if layer_norm else "")
-        _refuse(name, a, -limit, limit, rule, lengths)
+    rule = f"be finite and at most {limit:g} in size" + " with layer_norm, which squares it" * layer_norm
+    _check_within(name, a, -limit, limit, rule, lengths)
 
 
 def check_range(name: str, z: Tensor, lengths: Tensor | None = None, nan: bool = False) -> None:
     """Boundaries must lie between 0 and 1; ``nan``: or be NaN, which leaves the decision to the detector."""
-    if not _within(z, -ROUNDING, 1 + ROUNDING):
-        _refuse(name, z, -ROUNDING, 1 + ROUNDING, "lie between 0 and 1", lengths, nan)
+    _check_within(name, z, -ROUNDING, 1 + ROUNDING, "lie between 0 and 1", lengths, nan)
 
 
 def readable(a: Tensor) -> bool:
@@ -175,21 +169,18 @@ def readable(a: Tensor) -> bool:
         return not torch.cuda.is_current_stream_capturing()
 
 
-def _within(a: Tensor, low: float, high: float) -> bool:
-    """Whether all values lie between ``low`` and ``high``; False if one is NaN."""
-    if a.numel() == 0:
-        return True
-    least, most = a.detach().aminmax()
-    return low <= least.item() and most.item() <= high
-
-
-def _refuse(
+def _check_within(
     name: str, a: Tensor, low: float, high: float, rule: str, lengths: Tensor | None = None, nan: bool = False
 ) -> None:
-    """Raise InputError for the first value of ``a``, (T, B, size), (T, B) or (B, size), that is out of range, if any.
+    """InputError about the first value of ``a``, (T, B, size), (T, B) or (B, size), that is out of range.
 
     Padding may hold anything; ``nan``: NaN is in range.
     """
+    if a.numel() == 0:
+        return
+    least, most = a.detach().aminmax()
+    if low <= least.item() and most.item() <= high:  # False if one is NaN
+        return
     wrong = ~((a >= low) & (a <= high))
     if nan:
         wrong &= ~a.isnan()
@@ -249,98 +240,29 @@ def check_boundaries(rnn: Network, boundaries: Tensor | None, shape: Sequence[in
     return boundaries
 
 
-def positive(name: str, value: SupportsIndex, least: int = 1) -> int:
-    """``value`` as an int; it must be a whole number of at least ``least`` (NumPy's are, a bool is not)."""
-    try:
-        number = least - 1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise InputError(f"{name} must be a whole number of at least {least}; got {value!r}")
-    return number
+def argument(name: str, value: Any, kind: Any) -> Any:
+    """``value`` as a type with bounds has it, also for arrays; InputError about ``name`` if the type forbids it."""
+    return checked(name, _plain(value), kind)
 
 
-def read_sizes(name: str, sizes: Any) -> tuple[int, ...]:
-    """The sizes of the layers that a read-out reads, ``rnn.output_sizes``."""
-    if not isinstance(sizes, Iterable):
-        raise InputError(f"{name} must hold a size for each layer, as rnn.output_sizes does; got {sizes!r}")
-    return tuple(positive(name, size) for size in sizes)
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return [*map(_plain, value)] if isinstance(value, Iterable) and not isinstance(value, str) else value
 
 
-def not_negative(name: str, value: SupportsIndex) -> int:
-    """``value`` as an int of at least 0."""
-    return positive(name, value, least=0)
-
-
-def numbers(
-    given: Mapping[str, Any],
-    kind: type[Integral] | type[Real],
-    least: float = -math.inf,
-    most: float = math.inf,
-    *,
-    above: float = -math.inf,
-) -> None:
-    """Check that every value that is not None is a number of this kind, finite and within these bounds."""
-    whole = f"a {'whole ' if kind is Integral else ''}number"
-    bounds = [f"at least {least:,}"] * (least > -math.inf) + [f"above {above:,}"] * (above > -math.inf)
-    bounds += [f"at most {most:,}"] * (most < math.inf)
-    for name, value in given.items():
-        right = isinstance(value, kind)
-        if value is not None and not (right and least <= value <= most and above < value < math.inf):
-            raise InputError(f"{name} must be {' and '.join(bounds) if right and bounds else whole}; got {value!r}")
-
-
-def truth(name: str, value: bool) -> bool:
-    """``value``; it must be True or False."""
-    if not isinstance(value, bool):
-        raise InputError(f"{name} must be True or False; got {value!r}")
-    return value
-
-
-def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
-    """``value``; it must be one of ``allowed``."""
-    if value not in allowed:
-        raise InputError(f"must be one of {', '.join(allowed)}", setting=name, value=repr(value))
-    return value
-
-
-def layer_sizes(hidden_size: SupportsIndex | Iterable[SupportsIndex], num_layers: int) -> tuple[int, ...]:
+def layer_sizes(hidden_size: Any, num_layers: int) -> tuple[int, ...]:
     """One size per layer, from one size for all layers or a sequence of sizes."""
-    listed = isinstance(hidden_size, Iterable) and getattr(hidden_size, "ndim", 1) > 0  # a 0-d array is Iterable, too
-    sizes = tuple(cast(Iterable[SupportsIndex], hidden_size)) if listed else (cast(SupportsIndex, hidden_size),)
-    if len(sizes) == 1:
-        sizes = sizes * num_layers
-    if len(sizes) != num_layers:
-        got = f"{len(sizes)}: {sizes}" + (f"; give num_layers={len(sizes)}" if sizes else "")
-        raise InputError(f"hidden_size must be one number or {num_layers}, one per layer; got {got}")
-    return tuple(positive("hidden_size", size) for size in sizes)
+    found = argument("hidden_size", hidden_size, Count | Sizes)
+    sizes: tuple[int, ...] = found if isinstance(found, tuple) else (found,)
+    if len(sizes) not in (1, num_layers):
+        raise InputError(f"expected one number or {num_layers}, one per layer", setting="hidden_size", value=str(sizes))
+    return sizes if len(sizes) == num_layers else sizes * num_layers
 
 
-def probability(name: str, p: float) -> float:
-    """``p``; it must be a number of at least 0 and below 1."""
-    numbers({name: p}, Real)
-    if not 0 <= p < 1:
-        raise InputError(f"{name} must be at least 0 and less than 1; got {p}")
-    return p
-
-
-Positive = Annotated[int, positive]
-Natural = Annotated[int, not_negative]
-Share = Annotated[float, probability]
-
-
-def rules(kind: type[Recurrent]) -> dict[str, Callable[[str, Any], Any]]:
-    """The check of each argument of a dataclass, by its type."""
-    hints = get_type_hints(kind, include_extras=True)
-    rules: dict[str, Callable[[str, Any], Any]] = {}
-    for hint, name in ((hints[field.name], field.name) for field in dataclasses.fields(kind)):
-        if hint is bool:
-            rules[name] = truth
-        elif get_origin(hint) is Literal:
-            rules[name] = functools.partial(one_of, allowed=get_args(hint))
-        elif get_origin(hint) is Annotated:
-            rules[name] = hint.__metadata__[0]
-    return rules
+def arguments(kind: type[Recurrent]) -> dict[str, Any]:
+    """The type of each argument of a dataclass."""
+    return {field.name: types_of(kind)[field.name] for field in dataclasses.fields(kind) if field.init}
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -354,8 +276,8 @@ class Recurrent(nn.Module):
     def __post_init__(self, device: torch.device | str | int | None, dtype: torch.dtype | None) -> None:
         nn.Module.__init__(self)
         self._made: dict[str, Any] = {"device": device, "dtype": dtype}
-        for name, rule in rules(type(self)).items():
-            setattr(self, name, rule(name, getattr(self, name)))
+        for name, kind in arguments(type(self)).items():
+            setattr(self, name, argument(name, getattr(self, name), kind))
 
     def extra_repr(self) -> str:
         """The arguments that have no default, and those that differ from theirs."""

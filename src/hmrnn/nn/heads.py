@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
 from hmrnn.nn.bidirectional import States
-from hmrnn.nn.checks import positive, read_sizes, truth
+from hmrnn.nn.checks import Sizes, argument
 from hmrnn.nn.output import Output
 from hmrnn.ops import State
 
@@ -46,9 +47,9 @@ class ReadOut(nn.Module):
 
     def __init__(self, hidden_sizes: Sequence[int], output_size: int, *, bias: bool = True) -> None:
         super().__init__()
-        self.hidden_sizes = read_sizes("hidden_sizes", hidden_sizes)
-        size = positive("output_size", output_size)
-        self.linear = nn.Linear(sum(self.hidden_sizes), size, bias=truth("bias", bias))
+        self.hidden_sizes = argument("hidden_sizes", hidden_sizes, Sizes)
+        size, bias = argument("output_size", output_size, Count), argument("bias", bias, bool)
+        self.linear = nn.Linear(sum(self.hidden_sizes), size, bias=bias)
 
     def forward(self, out: Output | State | States | Sequence[Hidden]) -> Hidden:
         hidden = _layers(out)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
-from functools import partial
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from hmrnn import ops
+from hmrnn.config.checks import Count, Share
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
 from hmrnn.nn.bidirectional import Bidirectional
 from hmrnn.nn.cell import Cell
-from hmrnn.nn.checks import Positive, Share, layer_sizes, one_of
+from hmrnn.nn.checks import Sizes, layer_sizes
 from hmrnn.nn.dropout import drop_weights, factors
 from hmrnn.nn.output import BatchFirst, Operation, Output, changes, pack_like, unpack
 from hmrnn.ops import LayerWeights, Options, State, Step, Symbols
@@ -125,16 +125,16 @@ class HMLSTM(Cell):
     default_gain = 0.3
     """Of U and V with layer norm, at the start of ``hmrnn train``."""
 
-    input_size: Positive
-    hidden_size: int | Sequence[int]
-    num_layers: Positive = 3
+    input_size: Count
+    hidden_size: Count | Sizes
+    num_layers: Count = 3
     _: KW_ONLY
     batch_first: bool = False
     bidirectional: bool = False
     weight_drop: Share = 0.0
     dropout: Share = 0.0
     zoneout: Share = 0.0
-    engine: Annotated[str, partial(one_of, allowed=ops.ENGINES)] = "auto"
+    engine: ops.Engine = "auto"
 
     def __post_init__(self, *made: Any) -> None:
         super().__post_init__(*made)

@@ -7,8 +7,7 @@ import dataclasses
 import warnings
 from collections.abc import Iterator
 from dataclasses import KW_ONLY
-from functools import partial
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,17 +15,17 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from hmrnn import ops
+from hmrnn.config.checks import Count, Share
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
 from hmrnn.nn.bidirectional import reverse_steps
-from hmrnn.nn.checks import Positive, Recurrent, Share, one_of
+from hmrnn.nn.checks import Recurrent
 from hmrnn.nn.dropout import drop_weights
 from hmrnn.nn.output import pack_like, unpack
 from hmrnn.nn.weights import gate_blocks, new_weights, reset
 from hmrnn.ops import LayerWeights, Options, State, Symbols, interface
 
 Engine = Literal["auto", "native", "cuda", "torch", "reference"]
-ENGINES: tuple[str, ...] = get_args(Engine)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -80,9 +79,9 @@ class LSTM(Recurrent):
         ((50, 4, 20), (2, 4, 20))
     """
 
-    input_size: Positive
-    hidden_size: Positive
-    num_layers: Positive = 1
+    input_size: Count
+    hidden_size: Count
+    num_layers: Count = 1
     _: KW_ONLY
     layer_norm: bool = False
     bias: bool = True
@@ -91,7 +90,7 @@ class LSTM(Recurrent):
     bidirectional: bool = False
     zoneout: Share = 0.0
     recurrent_dropout: Share = 0.0
-    engine: Annotated[str, partial(one_of, allowed=ENGINES)] = "auto"
+    engine: Engine = "auto"
 
     def __post_init__(self, *made: Any) -> None:
         super().__post_init__(*made)

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig, ModelConfig
+from hmrnn.config.checks import Share
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import check_input, check_lengths, check_tensor, check_values, probability
+from hmrnn.nn.checks import argument, check_input, check_lengths, check_tensor, check_values
 from hmrnn.nn.context import Condition, extra_size, make_context
 from hmrnn.nn.distributions import Categorical, Prediction
 from hmrnn.nn.dropout import drop_units
@@ -81,7 +82,7 @@ class GatedOutput(nn.Module):
     def __init__(self, hidden_sizes: Sequence[int], output_size: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.size = output_size
-        self.dropout = probability("dropout", dropout)
+        self.dropout = argument("dropout", dropout, Share)
         self.gates = nn.Linear(sum(hidden_sizes), len(hidden_sizes), bias=False)  # w of (11)
         self.embeddings = nn.ModuleList(nn.Linear(size, output_size, bias=False) for size in hidden_sizes)  # Wᵉ of (12)
 

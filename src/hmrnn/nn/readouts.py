@@ -8,9 +8,10 @@ from typing import Literal, NamedTuple, cast, get_args
 import torch
 from torch import Tensor, nn
 
+from hmrnn.config.checks import Count, Natural
 from hmrnn.errors import InputError
 from hmrnn.nn.attention import Attention
-from hmrnn.nn.checks import check_lengths, not_negative, one_of, positive, read_sizes, readable, truth
+from hmrnn.nn.checks import Sizes, argument, check_lengths, readable
 from hmrnn.nn.output import Lengths, Output
 
 Pool = Literal["last", "mean", "max", "attention"]
@@ -60,7 +61,7 @@ def segment_states(out: Output, level: int | None = 1, lengths: Lengths = None) 
     if hidden[0].dim() != 3:
         raise InputError(f"segments need a batch dimension; got hidden of shape {tuple(hidden[0].shape)}")
     T, B, levels = boundaries.shape[:3]
-    if level is not None and not 0 <= not_negative("level", level) <= levels:
+    if level is not None and argument("level", level, Natural) > levels:
         raise InputError(f"level must lie between 0 (steps) and {levels}, the number of detectors; got {level}")
     z = boundaries[..., 0] if both else boundaries  # (T, B, L-1)
     ended = torch.zeros(T, B, dtype=torch.bool, device=z.device)
@@ -118,13 +119,14 @@ class SequenceReadOut(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.sizes = read_sizes("sizes", sizes)
-        self.pool = one_of("pool", pool, POOLS)
-        self.level = not_negative("level", level)
+        self.sizes = argument("sizes", sizes, Sizes)
+        self.pool = argument("pool", pool, Pool)
+        self.level = argument("level", level, Natural)
         if pool == "last" and level > 0:
             raise InputError(f'pool "last" is the state at the end of the sequence, so level must be 0; got {level}')
         self.attention = Attention(sum(self.sizes)) if pool == "attention" else None
-        self.linear = nn.Linear(sum(self.sizes), positive("output_size", output_size), bias=truth("bias", bias))
+        size, bias = argument("output_size", output_size, Count), argument("bias", bias, bool)
+        self.linear = nn.Linear(sum(self.sizes), size, bias=bias)
 
     def forward(self, out: Output, lengths: Lengths = None) -> Tensor:
         return self.linear(self.pooled(out, lengths)[0])

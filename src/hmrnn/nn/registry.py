@@ -36,7 +36,7 @@ BASELINES: dict[str, tuple[Callable[..., Baseline], tuple[str, ...]]] = {
 
 
 def make_rnn(
-    input_size: int, config: ModelConfig, engine: str = "auto", detectors: DetectorConfig | None = None
+    input_size: int, config: ModelConfig, engine: Any = "auto", detectors: DetectorConfig | None = None
 ) -> RNN:
     """The network that ``config`` describes; "hrnn" is an HM-LSTM whose boundaries the caller forces."""
     sizes, count = layer_sizes(config.hidden_size, config.num_layers), config.num_layers

@@ -9,8 +9,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import check_lengths, positive, read_sizes
+from hmrnn.nn.checks import Sizes, argument, check_lengths
 from hmrnn.nn.output import Lengths, Output
 
 
@@ -45,12 +46,12 @@ class TreeReadOut(nn.Module):
 
     def __init__(self, sizes: Sequence[int], size: int, output_size: int) -> None:
         super().__init__()
-        self.sizes = read_sizes("sizes", sizes)
-        self.size = positive("size", size)
+        self.sizes = argument("sizes", sizes, Sizes)
+        self.size = argument("size", size, Count)
         self.leaf = nn.Linear(sum(self.sizes), 3 * self.size)  # W and b
         self.node = nn.Linear(self.size, 3 * self.size)  # U and b
         self.forget = nn.Linear(self.size, self.size)  # F and d
-        self.linear = nn.Linear(self.size, positive("output_size", output_size))
+        self.linear = nn.Linear(self.size, argument("output_size", output_size, Count))
 
     def forward(self, out: Output, lengths: Lengths = None) -> Tensor:
         out, lengths = out.time_first(lengths)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 
-from hmrnn.nn import checks
+from hmrnn.config.checks import Count
+from hmrnn.nn.checks import argument
 
 _POOL = 32  # batches whose sequences are sorted by length together
 _FINEST = 16  # padded lengths are multiples of it
@@ -23,7 +23,7 @@ class Plan:
     """
 
     def __init__(self, lengths: np.ndarray, batch_size: int, seed: int | None = None) -> None:
-        checks.numbers({"batch size": batch_size}, Integral, 1)
+        argument("batch_size", batch_size, Count)
         self.lengths, self.batch_size, self.seed = lengths, batch_size, seed
         self._arranged: tuple[int, list[np.ndarray]] = (-1, [])
 

@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from hmrnn.analysis.segmentation import Segmentation
-
-Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
+from hmrnn.reading.sample import Seed as Seed
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -11,7 +11,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from numbers import Integral
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -19,8 +18,9 @@ import torch
 from torch import Tensor
 
 from hmrnn.analysis.segmentation import Segmentation
+from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
-from hmrnn.nn import checks
+from hmrnn.nn.checks import argument
 from hmrnn.nn.context import Condition
 from hmrnn.nn.distributions import Prediction
 from hmrnn.nn.output import Output
@@ -243,7 +243,7 @@ def segment_many(
     check_detectors(model)
     if not model.rnn.num_boundaries and ends is not None:
         raise InputError("segments by the head take the place of the lowest detector; train two or more layers")
-    checks.numbers({"batch": batch, "chunk": chunk}, Integral, 1)
+    argument("batch", batch, Count), argument("chunk", chunk, Count)
     inputs = [_checked(model, sequence) for sequence in sequences]
     found: dict[int, Segmentation] = {}
     done, total, first = 0, sum(map(len, inputs)), len(prime)

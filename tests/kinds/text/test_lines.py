@@ -15,6 +15,7 @@ from hmrnn.kinds.text.settings import TextData
 from hmrnn.reading.conditions import encode, encoded, fitted, read_conditions
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.sequences import SequenceBatches
+from refusals import refused
 
 VOCABULARY = Vocabulary("characters", ("\n", "a", "b", "c"))
 
@@ -68,7 +69,7 @@ def test_every_line_once_per_epoch_with_its_end_and_condition() -> None:
             assert not batch.inputs[count:, b].any()
             seen[text] = "uvwxyz"[batch.conditions[b]] if count else None
     assert {text: c for text, c in seen.items() if text} == dict(zip(["ab\n", "c\n", "abc\n", "b\n", "ca\n"], "vwxyz"))
-    with pytest.raises(InputError, match=r"^data\.condition\b"):
+    with refused("data.condition"):
         encoded(None, model)
 
 
@@ -81,13 +82,10 @@ def test_conditions_from_files_and_columns(tmp_path: Path) -> None:
     assert read_conditions(str(tmp_path / "plain.txt")) == ("one", "two", "one")
     assert read_conditions(f"{tmp_path}/table.csv:who") == ("a, b", "c")
     assert read_conditions(f"{tmp_path}/table.tsv:who") == ("1.5", "2")
-    for spec, message in (
-        (f"{tmp_path}/table.csv:age", "row 1 of .* has no column 'age' of name, who"),
-        (f"{tmp_path}/short.csv:who", "row 2 of .* has no column 'who'"),
-        (f"{tmp_path}/none.txt", "cannot read .*none.txt as UTF-8 text: .*No such file"),
-        (f"{tmp_path}/bytes.txt", "cannot read .*bytes.txt as UTF-8 text"),
-    ):
-        with pytest.raises(InputError, match=f"^data.condition: .*{message}"):
+    for spec in (
+        f"{tmp_path}/table.csv:age", f"{tmp_path}/short.csv:who", f"{tmp_path}/none.txt", f"{tmp_path}/bytes.txt"
+    ):  # fmt: skip
+        with refused("data.condition"):
             read_conditions(spec)
 
 
@@ -98,17 +96,17 @@ def test_rows_are_classes_or_numbers() -> None:
     assert fitted(tiny.DEFAULT, ("1.0", "0", "7")).model.condition_numbers == 1
     assert fitted(tiny.DEFAULT, ("1 2", "0, 3")).model.condition_numbers == 2
     assert fitted(tiny.DEFAULT, ("1 2", "x y")).model.classes == ("1 2", "x y")
-    with pytest.raises(InputError, match=r"every row must have as many numbers; got \[1, 2\]$"):
+    with refused():
         fitted(tiny.DEFAULT, ("1 2", "0.5"))
     given = fitted(dataclasses.replace(tiny.DEFAULT, model=ModelConfig(classes=("b", "a"))), ("a", "b"))
     assert encode(["a", "b"], given.model).tolist() == [1, 0]
     assert encode(["1,2", (3, 4)], ModelConfig(condition_numbers=2)).tolist() == [[1, 2], [3, 4]]
     for bad in ("1", "1 2 3", "1 nan", "x y"):
-        with pytest.raises(InputError, match=r"^a condition must be 2 finite numbers; got"):
+        with refused():
             encode([bad], ModelConfig(condition_numbers=2))
-    with pytest.raises(InputError, match=r"^a condition must be one of the classes b, a; got 'c'$"):
+    with refused():
         encode(["c"], given.model)
-    with pytest.raises(InputError, match=r"^this model was trained without a condition"):
+    with refused():
         encode(["c"], ModelConfig())
 
 
@@ -121,5 +119,5 @@ def test_a_corpus_of_lines(tmp_path: Path) -> None:
     for lines, rows in parts.values():
         assert rows is not None
         assert {(len(line), row) for line, row in zip(lines, rows)} <= {(4, "u"), (3, "v")}
-    with pytest.raises(InputError, match=r"^data\.condition\b"):
+    with refused("data.condition"):
         dataclasses.replace(tiny.DEFAULT, data=TextData("text", condition="x")).check()

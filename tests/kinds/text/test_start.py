@@ -10,9 +10,9 @@ import torch
 
 import tiny
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.errors import InputError
 from hmrnn.kinds.text.start import ROWS, extended
 from hmrnn.reading.vocabulary import Vocabulary
+from refusals import refused
 
 
 def rows(vocabulary: Vocabulary) -> dict[str, torch.Tensor]:
@@ -51,7 +51,7 @@ def test_a_new_symbol_without_a_plain_form_starts_as_the_unknown_symbol() -> Non
 
 def test_weights_of_another_network_are_refused() -> None:
     source = tiny.trainer(tiny.config(hidden_size=(7, 5, 4))).snapshot(training=False)
-    with pytest.raises(InputError, match="the weights to start from do not fit the model of this run"):
+    with refused():
         tiny.Trainer(tiny.config(), tiny.corpus(), torch.device("cpu"), start=source)
 
 

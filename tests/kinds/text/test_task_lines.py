@@ -25,6 +25,7 @@ from hmrnn.nn.context import Condition
 from hmrnn.nn.predictor import conditioned
 from hmrnn.pretrained.load import load
 from hmrnn.reading.vocabulary import Vocabulary
+from refusals import refused
 
 VOCABULARY = Vocabulary("characters", tuple("\n abcdefgh"))
 
@@ -75,7 +76,7 @@ def test_a_run_learns_the_condition_and_the_end(tmp_path: Path) -> None:
     assert model.segment_many([], condition=[]) == list(model.score_lines([], condition=[])) == []
     one, other = (model.embed("abc", condition=which).symbols for which in "ab")
     assert not np.allclose(one, other)
-    with pytest.raises(InputError, match=r"^expected one condition, or 3 in a list, one each; got 2$"):
+    with refused():
         list(model.score_lines(lines, condition=["a", "b"]))
     for bad, message in (
         (None, "^this model was trained with a condition; give one: one of a, b$"),
@@ -131,12 +132,12 @@ def test_lines_of_strokes_halt(tmp_path: Path) -> None:
         model.score(np.array(parts[1][0]), condition="x").log_likelihood
         != model.score(np.array(parts[1][0]), condition="y").log_likelihood
     )
-    with pytest.raises(InputError, match=r"^this model was trained with a condition; give one: one of x, y$"):
+    with refused():
         model.generate(10)
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^model\.time\b"):
+    with refused("model.time"):
         tiny.config(time="left").check()
 
 
@@ -185,7 +186,7 @@ def test_a_list_of_numbers_has_one_for_each_text_where_a_condition_is_one_number
     for both in (np.array([0.1, 0.9]), torch.tensor([[0.1], [0.9]]), [np.array(0.1), np.array([0.9])]):
         found = [one and one.bits for one in model.score_lines(lines, condition=both)]  # type: ignore[arg-type]
         assert found == pytest.approx(alone, rel=1e-6)
-    with pytest.raises(InputError, match=r"^expected one condition, or 2 in a list, one each; got 3$"):
+    with refused():
         model.segment_many(lines, condition=[0.1, 0.5, 0.9])
 
 

@@ -19,6 +19,7 @@ from hmrnn.kinds.text.corpus import load_corpus, read_symbols_and_spaces
 from hmrnn.kinds.text.settings import TextData
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.utils import archives
+from refusals import refused
 
 # Formats
 
@@ -62,7 +63,7 @@ def test_a_file_that_unpacks_without_end(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(archives, "_UNQUESTIONED", 1 << 20)
     path = tmp_path / "bomb.txt.gz"
     path.write_bytes(gzip.compress(b"a" * (4 << 20)))
-    with pytest.raises(InputError, match=r"bomb\.txt\.gz unpacks to more than 500 times its size; if"):
+    with refused():
         load_corpus(TextData(path=(str(path),)))
     monkeypatch.setattr(archives, "_UNQUESTIONED", 8 << 20)
     assert len(load_corpus(TextData(path=(str(path),))).train) > 3 << 20
@@ -141,15 +142,13 @@ def test_rare_symbols_become_the_unknown_symbol(tmp_path: Path) -> None:
     assert corpus.vocabulary.decode(corpus.train[-5:]) == "x\ufffd\ufffdxa"
     assert load_corpus(dataclasses.replace(config, min_count=3)).vocabulary.symbols == ("a", "b", "c")
     assert load_corpus(dataclasses.replace(config, min_count=1)).vocabulary.symbols == ("a", "b", "c", "x", "y", "z")
-    with pytest.raises(InputError, match=r"^data\.min_count\b"):
+    with refused("data.min_count"):
         load_corpus(dataclasses.replace(config, min_count=99))
 
 
 def test_unseen_symbols_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "prose.txt", "ab" * 45 + "axbxy" + "bazab")
-    with pytest.raises(
-        InputError, match=r"'x' .* position 91, 'y' .* position 94, 'z' .* position 97; .*data.unseen to replace"
-    ):
+    with refused():
         load_corpus(TextData(path=(path,), unseen="error"))
 
 
@@ -173,7 +172,7 @@ def test_read_symbols_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert symbols.dtype == np.uint8
     assert symbols.tolist() == [0, 1, 1, 0, 1]
     assert told[-1] == (5, 5)
-    with pytest.raises(InputError, match="byte 0x63 at position 4"):
+    with refused():
         read_symbols_and_spaces([write(tmp_path / "2", b"abbacc")], vocabulary, config)
 
 
@@ -206,12 +205,12 @@ def test_files_that_are_not_as_the_format_wants(
 
 def test_a_pipe_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match=r"^data\.path\b"):
+    with refused("data.path"):
         load_corpus(TextData(path=(str(tmp_path / "pipe"),)))
 
 
 def test_more_symbols_than_bytes(tmp_path: Path) -> None:
-    with pytest.raises(InputError):
+    with refused():
         load_corpus(TextData(path=(write(tmp_path / "prose.txt", PROSE),), bytes=True, symbols="猫"))
 
 
@@ -225,7 +224,7 @@ def test_more_symbols_than_bytes(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, offset: int, block: int) -> None:
     monkeypatch.setattr(archives, "_BLOCK", block)
-    with pytest.raises(InputError, match=rf"prose\.txt .* 0x{content[offset]:02x} at offset {offset} "):
+    with refused():
         load_corpus(TextData(path=(write(tmp_path / "prose.txt", content),)))
 
 
@@ -233,7 +232,7 @@ def test_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: byte
 def test_damaged_archive(tmp_path: Path, suffix: str) -> None:
     pack = {".xz": lzma.compress, ".gz": gzip.compress, ".bz2": bz2.compress}[suffix]
     for content in (PROSE.encode(), pack(PROSE.encode())[:-12]):
-        with pytest.raises(InputError, match=rf"prose\.txt{suffix} "):
+        with refused():
             load_corpus(TextData(path=(write(tmp_path / f"prose.txt{suffix}", content),)))
 
 

@@ -14,10 +14,10 @@ import hmrnn
 import tiny
 from hmrnn.analysis.gold import FILE, Found
 from hmrnn.analysis.scores import Row
-from hmrnn.errors import InputError
 from hmrnn.kinds.text import gold
 from hmrnn.kinds.text.evaluate import find
 from hmrnn.reading.vocabulary import Vocabulary
+from refusals import refused
 
 WORDS = Vocabulary("characters", tuple("\n abc"))
 
@@ -73,7 +73,7 @@ def test_either_side_of_a_space(ends: list[int], convention: str) -> None:
 
 def test_text_without_words_is_said(work: Path) -> None:
     for text in ("abcabc", " \n "):
-        with pytest.raises(InputError, match="give a file of gold ends"):
+        with refused():
             gold.against_white_space(perfect([1], len(text)), WORDS.encode(text), WORDS)
 
 
@@ -133,7 +133,7 @@ def test_command_without_spaces(work: Path, capsys: pytest.CaptureFixture[str]) 
     assert result["boundaries"][0]["tolerance"]["0"]["gold"] == 3
     assert result["boundaries"][2]["words"]["gold"] == 5
     assert hmrnn.load("runs/bare").segment("abc\tde fgh").text == "abcdefgh"
-    with pytest.raises(InputError, match="empty"):
+    with refused():
         hmrnn.load("runs/bare").segment("  ")
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmrnn.errors import InputError
 from hmrnn.kinds.text import yardsticks
+from refusals import refused
 
 
 def witten_bell(train: list[int], symbol: int, context: tuple[int, ...], num_symbols: int) -> float:
@@ -65,7 +65,7 @@ def test_a_text_that_repeats_is_cheap() -> None:
 
 
 def test_numbers_stay_inside_64_bits() -> None:
-    with pytest.raises(InputError, match="too many to count"):
+    with refused():
         yardsticks.ngram(np.array([0, 1]), np.array([0, 1]), 10_000)
 
 

@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig
+from hmrnn.config.checks import Count
 from hmrnn.kinds.labels.settings import TagModelConfig
 from hmrnn.nn.baselines.echo_state import differentiable
-from hmrnn.nn.checks import positive
+from hmrnn.nn.checks import argument
 from hmrnn.nn.crf import LinearChainCRF
 from hmrnn.nn.decoder import AttentionDecoder, Memory
 from hmrnn.nn.dropout import drop_units
@@ -345,7 +346,7 @@ class TransducerModel(SequenceModel):
         encoded = self.encode(x, lengths)
         memory, ends = self.memory(encoded, lengths)
         found = []
-        written = self.decoder.write(memory, positive("beam", beam), LONGEST[0] + LONGEST[1] * lengths)
+        written = self.decoder.write(memory, argument("beam", beam, Count), LONGEST[0] + LONGEST[1] * lengths)
         for row, (symbols, chances, weights) in enumerate(written):
             steps = on_steps(weights, ends[:, row : row + 1].cpu().expand(-1, len(weights)), int(lengths[row]))
             found.append(Answered(np.array(symbols, np.int64), np.array(chances), steps.T.float().numpy()))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from numbers import Integral, Real
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 from torch import Tensor
 
+from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.mixture import POINT_SIZE, Halting, StrokeMixture
 from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import Scale
-from hmrnn.nn import checks
+from hmrnn.nn.checks import argument
 from hmrnn.nn.context import Condition
 from hmrnn.reading.read import Reader, read
 from hmrnn.reading.sample import Progress, check_room, draw, seeded
@@ -59,7 +61,7 @@ def write(
         progress: called with the points that are drawn, and ``points``.
     """
     check_room(model, samples, points, "points")
-    checks.numbers({"points": points}, Integral, 1)
+    argument("points", points, Count)
     check_strokes(bias, temperature)
     if prime is not None and (prime.ndim != 2 or prime.shape[1] != 3 or len(prime) == 0):
         raise InputError(f"prime must have shape (n, 3) with at least one point; got {prime.shape}")
@@ -94,7 +96,8 @@ def draw_line(
 
 def check_strokes(bias: float, temperature: float) -> None:
     """InputError unless strokes can be drawn with this bias and temperature."""
-    checks.numbers({"bias": bias, "temperature": temperature}, Real, 0, MOST)
+    for name, value in (("bias", bias), ("temperature", temperature)):
+        argument(name, value, Annotated[float, Meta(ge=0, le=MOST)])
     if 0 < temperature < 1 / MOST:
         raise InputError(f"temperature must be 0 or at least {1 / MOST:g}; got {temperature}")
 

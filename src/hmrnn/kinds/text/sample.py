@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from numbers import Integral, Real
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
+from hmrnn.config.checks import NotNegative
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.nn import checks
+from hmrnn.nn.checks import argument
 from hmrnn.nn.context import Condition
 from hmrnn.reading.read import Reader
 from hmrnn.reading.sample import Progress, draw, seeded
@@ -22,7 +23,7 @@ LONGEST = 2**62
 
 def check_length(length: int) -> None:
     """InputError unless so many symbols can be drawn one after the other."""
-    checks.numbers({"length": length}, Integral, 0, LONGEST)
+    argument("length", length, Annotated[int, Meta(ge=0, le=LONGEST)])
 
 
 def stream(
@@ -97,6 +98,6 @@ def continue_all(
 
 def _check(length: int, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> None:
     check_length(length)
-    checks.numbers({"temperature": temperature}, Real, 0)
-    checks.numbers({"top_k": top_k}, Integral, 1)
-    checks.numbers({"top_p": top_p}, Real, most=1, above=0)
+    argument("temperature", temperature, NotNegative)
+    argument("top_k", top_k, Annotated[int, Meta(ge=1)] | None)
+    argument("top_p", top_p, Annotated[float, Meta(gt=0, le=1)] | None)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmrnn.errors import InputError
+from hmrnn.config.checks import Count, Share
 from hmrnn.nn import checks
-from hmrnn.nn.checks import Positive, Recurrent, Share, layer_sizes
+from hmrnn.nn.checks import Recurrent, Sizes, layer_sizes
 from hmrnn.nn.dropout import drop_units, drop_weights
 from hmrnn.nn.output import Operation, Output
 from hmrnn.nn.weights import orthogonal
@@ -88,13 +88,13 @@ class Baseline(Recurrent):
     looks_up = False
     """Whether the first layer takes symbols and their embedding; otherwise it gets embedded symbols."""
 
-    input_size: Positive
-    hidden_size: int | Sequence[int]
-    num_layers: Positive = 3
+    input_size: Count
+    hidden_size: Count | Sizes
+    num_layers: Count = 3
     _: KW_ONLY
     weight_drop: Share = 0.0
     dropout: Share = 0.0
-    engine: str = "auto"
+    engine: Literal["auto"] = "auto"
     check_values: bool = False
     W: nn.ParameterList = dataclasses.field(init=False)
     b: nn.ParameterList = dataclasses.field(init=False)
@@ -104,18 +104,11 @@ class Baseline(Recurrent):
         self.hidden_sizes = layer_sizes(self.hidden_size, self.num_layers)
         self._below = (self.input_size, *self.hidden_sizes[:-1])
         self.slope = 1.0  # not used: schedules set it, and there are no detectors
-        self._check_engine()
         self.make()
 
     def make(self) -> None:
         """Make the parameters and initialise them."""
         raise NotImplementedError
-
-    def _check_engine(self) -> None:
-        if self.engine != "auto":
-            raise InputError(
-                f'{type(self).__name__} has no engines to choose from; got engine "{self.engine}", leave it at "auto"'
-            )
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
+from msgspec import Meta
 from torch import Tensor, nn
 
-from hmrnn.errors import InputError
+from hmrnn.config.checks import LARGEST_NUMBER, Count
 from hmrnn.nn.baselines.base import Baseline, Cell, LayerInput
-from hmrnn.nn.checks import Positive, positive
 from hmrnn.nn.weights import orthogonal
 from hmrnn.ops.interface import within
 
@@ -31,11 +32,9 @@ class LeakyRNN(Baseline):
     from 0: ``U.l`` (H, H), ``W.l`` (H, size below), ``b.l`` (H).
     """
 
-    time_constant: float = 64.0
+    time_constant: Annotated[float, Meta(ge=1, le=LARGEST_NUMBER)] = 64.0
 
     def make(self) -> None:
-        if not 1 <= self.time_constant < float("inf"):
-            raise InputError(f"time_constant must be at least 1 and finite; got {self.time_constant}")
         H = self.hidden_sizes
         self.U, self.W, self.b = self._new(H, H), self._new(H, self._below), self._new(H)
         for l, size in enumerate(H):
@@ -73,7 +72,7 @@ class SkipRNN(Baseline):
     (H, size below), ``b.l`` (H).
     """
 
-    delay: Positive = 8
+    delay: Count = 8
 
     def make(self) -> None:
         H = self.hidden_sizes
@@ -118,11 +117,10 @@ class OutputRNN(Baseline):
     ``b.l`` (H) and ``d.l`` (outputs).
     """
 
-    outputs: int | None = None
+    outputs: Count | None = None
 
     def make(self) -> None:
-        given = None if self.outputs is None else positive("outputs", self.outputs)
-        H, O = self.hidden_sizes, tuple(given or max(1, size // 4) for size in self.hidden_sizes)
+        H, O = self.hidden_sizes, tuple(self.outputs or max(1, size // 4) for size in self.hidden_sizes)
         self._outputs = O
         self.U, self.V, self.W = self._new(H, O), self._new(O, H), self._new(H, self._below)
         self.b, self.d = self._new(H), self._new(O)
@@ -208,7 +206,7 @@ class TimeDelayNetwork(Baseline):
     newest step last, and ``b.l`` (H).
     """
 
-    kernel: Positive = 8
+    kernel: Count = 8
 
     def make(self) -> None:
         self.K = self._new(self.hidden_sizes, [self.kernel] * self.num_layers, self._below)

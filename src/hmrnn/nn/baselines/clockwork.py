@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
 from hmrnn.nn.baselines.base import Baseline, LayerInput, unroll
-from hmrnn.nn.checks import Positive
 from hmrnn.nn.output import Output
 from hmrnn.nn.weights import orthogonal
 from hmrnn.ops import State
@@ -47,7 +47,7 @@ class ClockworkRNN(Baseline):
 
     periods: Tensor = dataclasses.field(init=False)
 
-    num_modules: Positive = 4
+    num_modules: Count = 4
     layer_norm: bool = False
 
     def make(self) -> None:

@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
+from hmrnn.config.checks import NotNegative, Positive
 from hmrnn.errors import InputError
 from hmrnn.nn.baselines.base import Baseline, Cell, LayerInput
+from hmrnn.nn.checks import argument
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
@@ -37,11 +39,9 @@ class EchoStateNetwork(Baseline):
     differentiable = False
     """Whether a gradient reaches the input."""
 
-    spectral_radius: float = 0.9
+    spectral_radius: Positive = 0.9
 
     def make(self) -> None:
-        if not 0 < self.spectral_radius < float("inf"):
-            raise InputError(f"spectral_radius must be positive and finite; got {self.spectral_radius}")
         H = self.hidden_sizes
         self.U, self.W, self.b = self._new(H, H), self._new(H, self._below), self._new(H)
         self.requires_grad_(False)
@@ -113,8 +113,7 @@ def ridge_regression(x: Tensor, y: Tensor, penalty: float = 1e-3) -> tuple[Tenso
     """
     if x.shape[:-1] != y.shape[:-1]:
         raise InputError(f"x and y must have as many rows; got {tuple(x.shape[:-1])} and {tuple(y.shape[:-1])}")
-    if not 0 <= penalty < float("inf"):
-        raise InputError(f"penalty must be at least 0 and finite; got {penalty}")
+    argument("penalty", penalty, NotNegative)
     rows, wanted = x.detach().flatten(0, -2).double(), y.detach().flatten(0, -2).double()
     rows = torch.cat([rows, torch.ones_like(rows[:, :1])], dim=1)
     W, b = solve_ridge(rows.T @ rows, rows.T @ wanted, penalty)

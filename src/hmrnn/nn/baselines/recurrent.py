@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from hmrnn.config.checks import Share
 from hmrnn.errors import InputError
 from hmrnn.nn import lstm
 from hmrnn.nn.baselines.base import Baseline, LayerInput
-from hmrnn.nn.checks import Share, one_of, readable
+from hmrnn.nn.checks import readable
 from hmrnn.nn.weights import orthogonal
 from hmrnn.ops import Symbols
 from hmrnn.ops.interface import within
@@ -32,13 +33,11 @@ class LSTM(Baseline):
 
     layer_norm: bool = False
     zoneout: Share = 0.0
+    engine: lstm.Engine = "auto"  # type: ignore[assignment]
 
     def make(self) -> None:
         sizes = zip(self._below, self.hidden_sizes)
         self.layers = nn.ModuleList(lstm.LSTM(*pair, layer_norm=self.layer_norm, **self._made) for pair in sizes)
-
-    def _check_engine(self) -> None:
-        one_of("engine", self.engine, lstm.ENGINES)
 
     def reset_parameters(self) -> None:
         """Initialise as :class:`hmrnn.nn.LSTM` does."""

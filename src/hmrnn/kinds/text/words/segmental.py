@@ -17,8 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hmrnn.config.checks import Count, Share
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import positive, probability
+from hmrnn.nn.checks import argument
 from hmrnn.nn.dropout import drop_units
 
 NONE = -1
@@ -169,9 +170,12 @@ class SegmentalHead(nn.Module):
         reader: bool = False,
     ) -> None:
         super().__init__()
-        self.num_symbols, self.longest = positive("num_symbols", num_symbols), positive("longest", longest)
-        self.dropout = probability("dropout", dropout)
-        self.start = nn.Linear(context_size, positive("size", size))
+        self.num_symbols, self.longest = (
+            argument("num_symbols", num_symbols, Count),
+            argument("longest", longest, Count),
+        )
+        self.dropout = argument("dropout", dropout, Share)
+        self.start = nn.Linear(context_size, argument("size", size, Count))
         self.embedding = nn.Embedding(num_symbols + 1, size)  # the last one begins a segment
         self.reader = nn.LSTM(size, context_size) if reader else None
         self.decoder = nn.GRU(size, size)
