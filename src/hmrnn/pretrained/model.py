@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import torch
 
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
@@ -17,6 +19,9 @@ from hmrnn.nn.context import Condition
 from hmrnn.nn.predictor import describe
 from hmrnn.reading.conditions import encode
 from hmrnn.utils.devices import find_device
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Progress: TypeAlias = Callable[[int, int], None] | None
 """A function that is told how much of how much is done."""
@@ -46,7 +51,7 @@ def one_each(condition: ConditionLike, numbers: int) -> list[Any] | None:
 class Model:
     """The face of a trained model: ``segment``, ``generate``, ``score``, ``figure``, ``save`` and others."""
 
-    figures: ClassVar[tuple[str, ...]]
+    figures: ClassVar[tuple[str, ...]] = ("4", "3", "segments", "timescales")
     """The names that ``figure`` takes, the usual one first."""
     network: Any
     config: Config
@@ -109,6 +114,21 @@ class Model:
         from hmrnn.pretrained.write import write
 
         return write(directory, self._checkpoint(), dict(self.network.named_parameters()))
+
+    def figure(self, name: str, given: Any, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
+        """One of ``figures`` for the segments found in ``given``."""
+        from hmrnn.plots.lengths import timescales
+        from hmrnn.plots.segments import segments
+        from hmrnn.plots.text import figure3, figure4
+
+        if name == "timescales":
+            lengths = [found.lengths(level) for level in range(1, found.levels + 1)]
+            return timescales(lengths, unit=f"{self.reads.unit}s")
+        return {"3": figure3, "4": figure4, "segments": segments}[name](found)
+
+    def data(self, path: tuple[str, ...] = ()) -> Any:
+        """The settings of the data that it was trained on, which may have moved to ``path``."""
+        return dataclasses.replace(self.config.data, path=path) if path else self.config.data
 
     def _checkpoint(self) -> Checkpoint:
         return Checkpoint(self.config, self.reads, dict(self.network.state_dict()))

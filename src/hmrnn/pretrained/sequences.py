@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -20,9 +20,6 @@ from hmrnn.reading.sample import check_room, draw, seeded
 from hmrnn.reading.score import Score, read_all
 from hmrnn.training.sequences import SequenceBatches
 from hmrnn.utils.options import check_files
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +45,6 @@ class SequenceScore(Score):
 @dataclasses.dataclass(repr=False)
 class SequenceModel(Model):
     """A trained model with what turns a sequence into its input; see :func:`hmrnn.load`."""
-
-    figures = ("4", "3", "segments", "timescales")
 
     network: Any
     spec: InputSpec
@@ -85,18 +80,8 @@ class SequenceModel(Model):
         drawn = itertools.islice(draw(Reader(self.network), first, seeded(seed), **how), steps)
         return self.spec.decode(torch.cat([step[:1] for step in drawn]).numpy())
 
-    def figure(self, name: str, sequence: Any, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
-        """One of ``figures`` for the segments found in ``sequence``."""
-        from hmrnn.plots.lengths import timescales
-        from hmrnn.plots.segments import segments
-        from hmrnn.plots.text import figure3, figure4
-
-        if name == "timescales":
-            return timescales([found.lengths(level) for level in range(1, found.levels + 1)], unit=self.spec.unit + "s")
-        return {"3": figure3, "4": figure4, "segments": segments}[name](found)
-
     def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> Any:
         """The corpus that it was trained on, which may have moved to ``path``."""
-        data = dataclasses.replace(self.config.data, path=path) if path else self.config.data
-        check_files(*data.path)
-        return kind.of(self.config).load(dataclasses.replace(self.config, data=data), progress)
+        config = dataclasses.replace(self.config, data=self.data(path))
+        check_files(*config.data.path)
+        return kind.of(config).load(config, progress)

@@ -124,8 +124,7 @@ class StrokeModel(Model):
 
     def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> StrokeCorpus:
         """The corpus that it was trained on, which may have moved to ``path``."""
-        data = dataclasses.replace(self.config.data, path=path) if path else self.config.data
-        corpus = load_strokes(data, progress)
+        corpus = load_strokes(self.data(path), progress)
         known, found = (msgspec.structs.astuple(scale) for scale in (self.scale, corpus.spec))
         if not np.allclose(found, known, rtol=1e-9, atol=0):
             raise InputError(

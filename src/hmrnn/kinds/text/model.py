@@ -7,7 +7,7 @@ import dataclasses
 import warnings
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -28,12 +28,9 @@ from hmrnn.reading.read import segment_many
 from hmrnn.reading.sample import check_room
 from hmrnn.reading.vocabulary import Reading, Unknown, Vocabulary, code_points, read_as
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
 By: TypeAlias = Literal["detectors", "head"]
 """What ends the segments of level 1: the lowest detector, or the segmental head, which also sees what follows."""
+Prompts = TypeVar("Prompts", str, list[str])
 PRIME = " .\n"
 """What is read before a text: the end of a paragraph."""
 
@@ -55,8 +52,6 @@ class TextModel(Model):
     A model that was trained on lines (``data.format`` lines) reads one line end before a line, and what it generates
     ends by itself at a line end. A model that was trained with a condition needs ``condition``: a class or numbers.
     """
-
-    figures = ("4", "3", "segments", "timescales")
 
     network: LanguageModel
     vocabulary: Vocabulary
@@ -138,41 +133,9 @@ class TextModel(Model):
             )
         return [each.regroup(reading.symbols, reading.counts) for each, reading in zip(found, readings)]
 
-    @overload
     def generate(
         self,
-        prompt: str = ...,
-        length: int = ...,
-        *,
-        temperature: float = ...,
-        top_k: int | None = ...,
-        top_p: float | None = ...,
-        seed: int | None = ...,
-        unknown: Unknown = ...,
-        primed: bool = ...,
-        condition: ConditionLike = ...,
-        progress: Progress = ...,
-    ) -> str: ...
-
-    @overload
-    def generate(
-        self,
-        prompt: list[str] | tuple[str, ...],
-        length: int = ...,
-        *,
-        temperature: float = ...,
-        top_k: int | None = ...,
-        top_p: float | None = ...,
-        seed: int | None = ...,
-        unknown: Unknown = ...,
-        primed: bool = ...,
-        condition: ConditionLike = ...,
-        progress: Progress = ...,
-    ) -> list[str]: ...
-
-    def generate(
-        self,
-        prompt: str | list[str] | tuple[str, ...] = "",
+        prompt: Prompts = "",  # type: ignore[assignment]
         length: int = 200,
         *,
         temperature: float = 1.0,
@@ -183,7 +146,7 @@ class TextModel(Model):
         primed: bool = True,
         condition: ConditionLike = None,
         progress: Progress = None,
-    ) -> str | list[str]:
+    ) -> Prompts:
         """``length`` symbols that continue ``prompt``, without the prompt; a list of texts for a list of prompts.
 
         Prompts of a list are continued side by side, with draws from one seed: ``[prompt] * 8`` gives eight different
@@ -305,20 +268,9 @@ class TextModel(Model):
         with conditioned(self.network, self.as_condition(condition, steps=len(symbols))):
             return embed(self.network, symbols, reading.counts, prime=prime, late=self.late)
 
-    def figure(self, name: str, text: str, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
-        """One of ``figures`` for the segments found in ``text``."""
-        from hmrnn.plots.lengths import timescales
-        from hmrnn.plots.segments import segments
-        from hmrnn.plots.text import figure3, figure4
-
-        if name == "timescales":
-            return timescales([found.lengths(level) for level in range(1, found.levels + 1)])
-        return {"3": figure3, "4": figure4, "segments": segments}[name](found)
-
     def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> Corpus:
         """The corpus that it was trained on, which may have moved to ``path``."""
-        data = dataclasses.replace(self.config.data, path=path) if path else self.config.data
-        corpus = load_corpus(data, progress=progress)
+        corpus = load_corpus(self.data(path), progress=progress)
         if corpus.vocabulary != self.vocabulary:
             raise InputError(
                 f"the corpus has another vocabulary ({len(corpus.vocabulary)} symbols) than the model "
