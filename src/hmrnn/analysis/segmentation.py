@@ -136,7 +136,8 @@ class Segmentation:
 
         norms = np.stack([np.linalg.norm(part(h), axis=-1) for h in hidden], axis=-1)
         boundaries, probabilities, operations = map(part, (out.boundaries, out.probabilities, out.operations))
-        return cls(shown, boundaries > 0.5, probabilities, operations.astype(np.uint8), norms)
+        layers = boundaries.shape[1] + 1  # of a baseline, which has no levels, the first alone
+        return cls(shown, boundaries > 0.5, probabilities, operations[:, :layers].astype(np.uint8), norms[:, :layers])
 
     @classmethod
     def join(cls, parts: Iterable[Segmentation]) -> Segmentation:

@@ -11,6 +11,7 @@ from torch import nn
 
 import hmrnn
 from hmrnn.config import Config, DetectorConfig
+from hmrnn.kinds.labels.batches import Batch
 from hmrnn.kinds.labels.networks import PlacedModel, PooledModel, TransducerModel
 from hmrnn.kinds.labels.settings import LabelData, PooledModelConfig
 from hmrnn.nn.baselines.recurrent import LSTM
@@ -31,6 +32,12 @@ def config(**changes: Any) -> PooledModelConfig:
         "top_down": "pending", "layer_norm": False,
     }  # fmt: skip
     return PooledModelConfig(**{**usual, **changes})
+
+
+def batch(x: torch.Tensor, lengths: torch.Tensor, places: torch.Tensor) -> Batch:
+    """Sequences with as many answers each, without right ones."""
+    N, B = places.shape
+    return Batch(x, lengths, torch.zeros_like(places), torch.full((B,), N), places, torch.ones(B))
 
 
 def decoder() -> tuple[AttentionDecoder, Memory]:
@@ -114,8 +121,8 @@ def test_both_directions_are_counted(rnn: Any) -> None:
     x = torch.randn(7, 3, 2)
     for both in (False, True):
         model = PooledModel(2, False, 3, config(rnn=rnn, bidirectional=both)).eval()
-        encoded = model.encode(x, LENGTHS)
-        costs.append((multiply_adds(model, encoded.out), model, encoded.out))
+        out, _ = model.encode(x, LENGTHS)
+        costs.append((multiply_adds(model, out), model, out))
     (one, _, _), (two, model, out) = costs
     if rnn == "lstm":
         recurrent = sum(p.numel() for name, p in model.rnn.named_parameters() if p.dim() == 2)
@@ -139,7 +146,7 @@ def test_detectors_of_both_directions_are_held_at_the_rates() -> None:
     x = torch.randn(40, 8, 2)
 
     def measured() -> torch.Tensor:
-        out = model.encode(x, torch.full((8,), 40)).out
+        out, _ = model.encode(x, torch.full((8,), 40))
         return out.boundaries.mean((0, 1)).flatten()
 
     search_biases(model.rnn, measured, rates)
@@ -153,9 +160,9 @@ def test_tokens_are_read_off_after_they_were_read(both: bool) -> None:
     model = PlacedModel(5, True, 3, config(bidirectional=both)).eval()
     x = torch.randint(5, (7, 3))
     places = torch.tensor([[2, 1, 0], [6, 3, 0]])
-    encoded = model.encode(x, LENGTHS)
-    scores, _ = model.scores(encoded, LENGTHS, places)
-    hidden = [h[:, 0] for h in encoded.out.hidden]
+    out, _ = model.encode(x, LENGTHS)
+    scores, _ = model.scores(out, batch(x, LENGTHS, places))
+    hidden = [h[:, 0] for h in out.hidden]
     read = [torch.cat([h[6, :5], h[3, 5:]]) if both else h[6] for h in hidden]  # the second token: steps 3 to 6
     torch.testing.assert_close(scores[1, 0], model.softmax(model.output([h[None, None] for h in read]))[0, 0])
 
@@ -164,14 +171,14 @@ def test_memory_of_segments_is_as_long_as_there_are_segments() -> None:
     torch.manual_seed(0)
     model = TransducerModel(5, True, 3, config(attend="segments")).eval()
     x = torch.randint(5, (7, 3))
-    encoded = model.encode(x, LENGTHS)
-    memory, ends = model.memory(encoded, LENGTHS)
-    z = encoded.out.boundaries[..., 0] > 0.5
+    out, _ = model.encode(x, LENGTHS)
+    memory, ends = model.memory(out, LENGTHS)
+    z = out.boundaries[..., 0] > 0.5
     for b, length in enumerate(LENGTHS.tolist()):
         wanted = [t for t in range(length) if z[t, b] or t == length - 1]
         assert memory.mask[:, b].sum() == len(wanted)
         assert ends[: len(wanted), b].tolist() == wanted
-        expected = model.output([h[wanted, b : b + 1] for h in encoded.out.hidden])  # type: ignore[call-overload]
+        expected = model.output([h[wanted, b : b + 1] for h in out.hidden])  # type: ignore[call-overload]
         torch.testing.assert_close(memory.states[: len(wanted), b : b + 1], expected)
 
 
@@ -179,7 +186,8 @@ def test_what_an_answer_depends_on_is_seen_through_a_reservoir() -> None:
     torch.manual_seed(0)
     model = PlacedModel(5, True, 3, config(rnn="echo-state", bidirectional=True)).eval()
     x, lengths = torch.randint(5, (6, 2)), torch.tensor([6, 3])
-    shares = model.influence(x, lengths, lambda encoded, _: encoded.out.hidden[0][:2].sum(-1))
+    places = torch.tensor([[0, 0], [1, 1]])
+    shares = model.shares(batch(x, lengths, places), torch.zeros_like(places))
     torch.testing.assert_close(shares.sum(1), torch.ones(2, 2))
     assert (shares[0, 1:] > 0).any()  # from the other direction
-    assert not model.encode(x, lengths).out.hidden[0].requires_grad  # training still stops at the reservoir
+    assert not model.encode(x, lengths)[0].hidden[0].requires_grad  # training still stops at the reservoir

@@ -13,6 +13,7 @@ import torch
 import hmrnn
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers.numbers import NumberScores, r_squared
+from hmrnn.kinds.labels.batches import Batch
 from hmrnn.kinds.labels.decision import shown_numbers
 from hmrnn.kinds.labels.networks import LEAST, PlacedModel, PooledModel, SequenceModel
 from hmrnn.kinds.labels.settings import PooledModelConfig
@@ -113,10 +114,11 @@ def test_nats_are_those_of_gaussians_of_each_sequence_alone(kind: type[SequenceM
     N = int(counted.max())
     x, y = torch.randn(7, 3, 3).double(), torch.randn(N, 3, 2).double()
     places = torch.arange(N)[:, None].expand(N, 3) * (torch.arange(N)[:, None] < counted)
-    judged = model(x, lengths, y, counted, places)
+    judged = model(x, lengths, y, counted, places, torch.ones(3))
     for b, (length, count) in enumerate(zip(lengths.tolist(), counted.tolist())):
-        alone, own = model.encode(x[:length, b : b + 1], lengths[b : b + 1]), torch.arange(length)[:, None]
-        mean = model.scores(alone, lengths[b : b + 1], own)[0].reshape(count, 2)
+        x_alone, one = x[:length, b : b + 1], slice(b, b + 1)
+        alone = Batch(x_alone, lengths[one], y, counted[one], torch.arange(length)[:, None], torch.ones(1))
+        mean = model.scores(model.encode(x_alone, lengths[one])[0], alone)[0].reshape(count, 2)
         errors = y[:count, b] - mean
         expected = (errors**2 / (2 * model.deviation**2) + (model.deviation * math.sqrt(2 * math.pi)).log()).sum()
         torch.testing.assert_close(judged.nats[b], expected, rtol=1e-6, atol=1e-6)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from hmrnn.kinds.labels.corpus import Examples
 from hmrnn.reading.batches import Plan, padded_length
@@ -14,20 +16,34 @@ FINEST = 4
 
 
 class Batch(NamedTuple):
-    """Sequences side by side; padding rows have weight 0."""
+    """Sequences side by side, in arrays or in tensors; padding rows have weight 0."""
 
-    inputs: np.ndarray
+    inputs: Any
     """(T, B) int64 or (T, B, channels) float32."""
-    lengths: np.ndarray
+    lengths: Any
     """(B,) int64, at least 1."""
-    targets: np.ndarray
+    targets: Any
     """(N, B) int64; of numbers (N, B, numbers) float32."""
-    counted: np.ndarray
+    counted: Any
     """(B,) int64, at least 1: the number of targets."""
-    places: np.ndarray
+    places: Any
     """(N, B) int64: the steps at which targets are read."""
-    weights: np.ndarray
+    weights: Any
     """(B,) float32."""
+
+    def on(self, device: torch.device, rows: slice = slice(None)) -> Batch:
+        """Some rows of arrays as tensors on a device."""
+        return Batch(*(torch.from_numpy(a[..., rows] if a.ndim < 3 else a[:, rows]).to(device) for a in self))
+
+    @property
+    def active(self) -> Tensor:
+        """(T, B): False in the padding."""
+        return torch.arange(len(self.inputs), device=self.lengths.device)[:, None] < self.lengths
+
+    @property
+    def asked(self) -> Tensor:
+        """(N, B): whether there is such a target."""
+        return torch.arange(len(self.targets), device=self.lengths.device)[:, None] < self.counted
 
 
 class LabelBatches:

@@ -52,6 +52,20 @@ class Examples:
     weights: np.ndarray
     """(sequences,): the weight of each in the loss."""
 
+    @staticmethod
+    def of(
+        encoder: LabelEncoder,
+        items: Sequence[Item],
+        targets: list[np.ndarray] | None = None,
+        weights: np.ndarray | None = None,
+        places: list[np.ndarray] | None = None,
+    ) -> Examples:
+        """These sequences, encoded; without targets to be answered."""
+        at = [encoder.places(one) for one in items] if places is None else places
+        asked = [np.zeros(len(one), np.int64) for one in at] if targets is None else targets
+        equal = np.ones(len(items)) if weights is None else weights
+        return Examples(list(items), [encoder.encode(one) for one in items], asked, at, equal)
+
     def __len__(self) -> int:
         return len(self.inputs)
 
@@ -148,10 +162,7 @@ def make_corpus(
             )
 
     def part(chosen: np.ndarray) -> Examples:
-        return Examples(
-            [inputs[k] for k in chosen], [encoder.encode(inputs[k]) for k in chosen], [encoded[k] for k in chosen],
-            [encoder.places(inputs[k]) for k in chosen], weights[chosen],
-        )  # fmt: skip
+        return Examples.of(encoder, [inputs[k] for k in chosen], [encoded[k] for k in chosen], weights[chosen])
 
     learned = part(train)
     return LabelCorpus(name, encoder, learned, learned if valid_fraction == 0 else part(valid))
@@ -235,7 +246,7 @@ def forecast_examples(
             items.append(_read(one, places, answer.window))
             targets.append(answer.encode(following(one, answer.ahead, places)))
             at.append(places - (places[-1] + 1 - len(items[-1])))
-    return Examples(items, [encoder.encode(item) for item in items], targets, at, np.ones(len(items)))
+    return Examples.of(encoder, items, targets, places=at)
 
 
 def _read(series: np.ndarray, places: np.ndarray, window: int) -> np.ndarray:

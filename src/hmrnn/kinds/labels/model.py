@@ -16,16 +16,19 @@ from hmrnn.kinds.labels.answers.base import Classes, checked
 from hmrnn.kinds.labels.answers.numbers import Numbers, NumberScores, Scaled
 from hmrnn.kinds.labels.answers.pairs import Pairs
 from hmrnn.kinds.labels.answers.series import Forecasts
+from hmrnn.kinds.labels.batches import LabelBatches
 from hmrnn.kinds.labels.corpus import Examples, check_weights, forecast_examples
 from hmrnn.kinds.labels.decision import Decision
 from hmrnn.kinds.labels.encoder import LabelEncoder
-from hmrnn.kinds.labels.evaluate import evaluate_labelled, read_labelled, segmentation
+from hmrnn.kinds.labels.evaluate import evaluate_labelled
 from hmrnn.kinds.labels.networks import Answered, SequenceModel
 from hmrnn.kinds.labels.sequences import ARGUMENTS, GivenSeries, Item, Names, sequences, series_of
 from hmrnn.nn.predictor import evaluating
 from hmrnn.ops.cuda.captures import uncaptured
 from hmrnn.pretrained.model import Model
 
+BATCH = 64
+"""Sequences that are read side by side to be answered."""
 Series = np.ndarray | torch.Tensor | Sequence[Any]
 
 
@@ -68,14 +71,15 @@ class LabelledModel(Model):
         self, items: list[Item], *, weigh: bool = False, **how: Any
     ) -> list[tuple[Answered, Segmentation | None]]:
         """What the network answers to checked sequences; with ``weigh`` with weights and the segments it found."""
-        found: list[Any] = [None] * len(items)
-        with evaluating(self.network), torch.inference_mode(), uncaptured():  # lengths differ from group to group
-            for chosen, batch in read_labelled(self.network, self.encoder, items):
-                out, answered = self.network.answers(*batch, weigh=weigh, **how)
-                for row, (k, one) in enumerate(zip(chosen, answered)):
-                    pieces = self.encoder.pieces(items[k]) if weigh else []
-                    found[k] = one, segmentation(self.network, out, row, pieces) if weigh else None
-        return found
+        batches = LabelBatches(Examples.of(self.encoder, items), BATCH)
+        device, found = next(self.network.parameters()).device, {}
+        for index in range(len(batches)):
+            batch = batches.batch(0, index).on(device)
+            with evaluating(self.network), torch.inference_mode(), uncaptured():  # lengths differ from batch to batch
+                out, answered = self.network.answers(batch, weigh=weigh, **how)
+            for row, (k, one) in enumerate(zip(batches.plan.rows(0, index).tolist(), answered)):
+                found[k] = one, Segmentation.of(out, self.encoder.pieces(items[k]), row) if weigh else None
+        return [found[k] for k in range(len(items))]
 
     def predict(self, X: Any) -> Any:
         """The answer to each sequence."""
@@ -221,8 +225,8 @@ class ForecastModel(LabelledModel):
         """As :meth:`score`, of the answers of encoded stretches."""
         answer = cast(Forecasts, self.answer)
         scale = np.tile(self.encoder.deviation, answer.ahead)
-        result = evaluate_labelled(self.network, examples)
-        error = float((np.array(result.squares) * np.square(np.array(answer.deviation) / scale)).sum())
+        _, squares = evaluate_labelled(self.network, examples)
+        error = float((np.array(squares) * np.square(np.array(answer.deviation) / scale)).sum())
         changes = np.concatenate([answer.decode(one) for one in examples.targets]) / scale
         without = float(np.square(changes).mean(axis=0).sum())
         return 1 - error / without if without > 0 else float(error == 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig
 from hmrnn.config.checks import Count
+from hmrnn.kinds.labels.batches import Batch
 from hmrnn.kinds.labels.settings import TagModelConfig
 from hmrnn.nn.baselines.echo_state import differentiable
 from hmrnn.nn.checks import argument
@@ -22,7 +23,7 @@ from hmrnn.nn.decoder import AttentionDecoder, Memory
 from hmrnn.nn.dropout import drop_units
 from hmrnn.nn.output import Output
 from hmrnn.nn.predictor import make_output
-from hmrnn.nn.readouts import SequenceReadOut, segment_states
+from hmrnn.nn.readouts import SegmentStates, SequenceReadOut, segment_states
 from hmrnn.nn.registry import make_encoder
 from hmrnn.nn.tree import TreeReadOut
 
@@ -41,15 +42,8 @@ class Judged(NamedTuple):
     """(B,): -log of the probability of the targets of each sequence; of numbers, of their density."""
     wrong: Tensor
     """(B,): how many targets are not the likeliest; of numbers, the sum of mean squared errors."""
-    out: Output
-    state: Any
-    squares: Tensor | None = None
-    """(B, numbers): squared errors, of numbers per step their sums; None if targets are classes."""
-
-
-class Encoded(NamedTuple):
-    """What a network makes of sequences."""
-
+    squares: Tensor
+    """(B, numbers): squared errors, of numbers per step their sums; (B, 0) if targets are classes."""
     out: Output
     state: Any
 
@@ -64,22 +58,6 @@ class Answered(NamedTuple):
     numbers nothing."""
     weights: np.ndarray | None
     """(N, T): the share of each step in each answer."""
-
-
-class Segments(NamedTuple):
-    """What is read off a network: steps, segments, or whole sequences, S at most."""
-
-    features: Tensor
-    """(S, B, output_size): the gated output of all layers at the end of each; of the reverse direction at its start."""
-    ends: Tensor
-    """(S, B): the last step of each."""
-    counts: Tensor
-    """(B,): how many there are; the rest is padding."""
-
-    @property
-    def mask(self) -> Tensor:
-        """(S, B): False in the padding."""
-        return torch.arange(len(self.ends), device=self.ends.device)[:, None] < self.counts
 
 
 class SequenceModel(nn.Module):
@@ -129,42 +107,45 @@ class SequenceModel(nn.Module):
         """Make the modules that turn the gated outputs into scores."""
         raise NotImplementedError
 
-    def scores(
-        self, encoded: Encoded, lengths: Tensor, places: Tensor, targets: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Scores (N, B, outputs) of the answers at ``places`` (N, B), and the weight (N, T, B) of each step in them.
+    def scores(self, out: Output, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Scores (N, B, outputs) of the answers at the places of a batch; the weight (N, T, B) of each step in them.
 
-        None where the head has no weights; what is written also depends on the ``targets`` (N, B) before it.
+        None where the head has no weights; what is written also depends on the targets before it.
         """
         raise NotImplementedError
 
-    def encode(self, x: Tensor, lengths: Tensor) -> Encoded:
+    def inputs(self, x: Tensor) -> Tensor:
+        """(T, B, embedding_size): symbols (T, B) or steps (T, B, channels) as the network reads them."""
+        if self.embedding is not None:
+            return self.embedding(x)
+        assert self.channels is not None
+        return self.channels(x).tanh()
+
+    def encode(self, x: Tensor, lengths: Tensor) -> tuple[Output, Any]:
         """Read sequences (T, B) of symbols or (T, B, channels), of the given lengths (B,)."""
         if self.embedding is None:
-            assert self.channels is not None
-            out, state = self.rnn(self.channels(x).tanh(), None, lengths)
-        elif self.training and self.dropout_embedding > 0:
-            out, state = self.rnn(drop_units(self.embedding(x), self.dropout_embedding), None, lengths)
-        else:
-            out, state = self.rnn(x, None, lengths, embedding=self.embedding.weight)
-        return Encoded(out, state)
+            return self.rnn(self.inputs(x), None, lengths)
+        if self.training and self.dropout_embedding > 0:
+            return self.rnn(drop_units(self.inputs(x), self.dropout_embedding), None, lengths)
+        return self.rnn(x, None, lengths, embedding=self.embedding.weight)
 
-    def forward(self, x: Tensor, lengths: Tensor, targets: Tensor, counted: Tensor, places: Tensor) -> Judged:
-        encoded = self.encode(x, lengths)
-        scores, _ = self.scores(encoded, lengths, places, targets)
-        active = torch.arange(len(targets), device=x.device)[:, None] < counted
+    def forward(self, *tensors: Tensor) -> Judged:
+        batch = Batch(*tensors)
+        out, state = self.encode(batch.inputs, batch.lengths)
+        scores, _ = self.scores(out, batch)
+        asked, targets = batch.asked, batch.targets
         if self.numbers:
-            squares = torch.where(active[..., None], (scores - targets).square(), 0.0)
-            nats = torch.where(active, gaussian_nats(squares, self.deviation), 0.0).sum(0)
-            return Judged(nats, squares.mean(-1).sum(0), encoded.out, encoded.state, squares.sum(0))
+            squares = torch.where(asked[..., None], (scores - targets).square(), 0.0)
+            nats = torch.where(asked, gaussian_nats(squares, self.deviation), 0.0).sum(0)
+            return Judged(nats, squares.mean(-1).sum(0), squares.sum(0), out, state)
         best = scores.argmax(-1)
         if self.crf is None:
             each = F.cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
-            nats = torch.where(active, each, 0.0).sum(0)
+            nats = torch.where(asked, each, 0.0).sum(0)
         else:
-            nats = self.crf.nats(scores, targets, counted)
-            best = best if self.training else self.crf.decode(scores, counted)
-        return Judged(nats, ((best != targets) & active).sum(0).float(), encoded.out, encoded.state)
+            nats = self.crf.nats(scores, targets, batch.counted)
+            best = best if self.training else self.crf.decode(scores, batch.counted)
+        return Judged(nats, ((best != targets) & asked).sum(0).float(), nats.new_zeros(len(nats), 0), out, state)
 
     def fit_deviation(self, squares: Sequence[float]) -> float:
         """Set the deviations to the roots of these mean squared errors; the mean nats of these errors."""
@@ -172,21 +153,19 @@ class SequenceModel(nn.Module):
         self.deviation.copy_(errors.sqrt().clamp(min=LEAST))
         return float(gaussian_nats(errors, self.deviation.cpu().double()))
 
-    def answers(
-        self, x: Tensor, lengths: Tensor, counted: Tensor, places: Tensor, *, weigh: bool = False
-    ) -> tuple[Output, list[Answered]]:
+    def answers(self, batch: Batch, *, weigh: bool = False) -> tuple[Output, list[Answered]]:
         """What the network put out, and the answers to each sequence; with ``weigh`` with their weights."""
-        encoded = self.encode(x, lengths)
-        scores, weights = self.scores(encoded, lengths, places)
+        out, _ = self.encode(batch.inputs, batch.lengths)
+        scores, weights = self.scores(out, batch)
         if self.numbers:
             best = chances = scores
         elif self.crf is None:
             best, chances = scores.argmax(-1), scores.double().softmax(-1)
         else:
-            best, chances = self.crf.decode(scores, counted), self.crf.marginals(scores, counted)
+            best, chances = self.crf.decode(scores, batch.counted), self.crf.marginals(scores, batch.counted)
         if weigh and weights is None:
-            weights = self.shares(x, lengths, counted, places, best)
-        rows = zip(counted.tolist(), lengths.tolist())
+            weights = self.shares(batch, best)
+        rows = zip(batch.counted.tolist(), batch.lengths.tolist())
         found = [
             Answered(
                 best[:N, b].cpu().numpy(),
@@ -195,43 +174,27 @@ class SequenceModel(nn.Module):
             )
             for b, (N, T) in enumerate(rows)
         ]
-        return encoded.out, found
+        return out, found
 
-    def shares(self, x: Tensor, lengths: Tensor, counted: Tensor, places: Tensor, best: Tensor) -> Tensor:
+    def shares(self, batch: Batch, best: Tensor) -> Tensor:
         """(N, T, B): the share of each step in the scores of the answers ``best`` (N, B), of numbers in their sum.
 
-        Of more than WEIGHED answers, neighbours share theirs.
-        """
-        steps = torch.arange(len(best), device=x.device)
-        count = min(len(best), WEIGHED)
-        group = steps * count // len(best)
-
-        def judge(encoded: Encoded, lengths: Tensor) -> Tensor:
-            scores, _ = self.scores(encoded, lengths, places.clone())
-            chosen = scores.sum(-1) if self.numbers else scores.gather(2, best.clone()[..., None])[..., 0]
-            chosen = chosen.masked_fill(steps.clone()[:, None] >= counted.clone(), 0)
-            return chosen.new_zeros(count, chosen.shape[1]).index_add(0, group.clone(), chosen)
-
-        return self.influence(x, lengths, judge)[group]
-
-    def influence(self, x: Tensor, lengths: Tensor, judge: Callable[[Encoded, Tensor], Tensor]) -> Tensor:
-        """(N, T, B): the share of each step in each of N scores: that of the size of gradient times input.
-
-        ``judge`` gives the scores (N, B) of encoded sequences and their lengths.
+        It is that of the size of gradient times input. Of more than WEIGHED answers, neighbours share theirs.
         """
         with torch.inference_mode(False), torch.enable_grad():
-            x, lengths = x.clone(), lengths.clone()  # what was made in inference mode has no gradient
-            read = self.embedding(x) if self.embedding is not None else cast(Any, self.channels)(x).tanh()
-            read = read.detach().requires_grad_()
+            batch, best = Batch(*(a.clone() for a in batch)), best.clone()  # those made in inference mode have none
+            read = self.inputs(batch.inputs).detach().requires_grad_()
             with differentiable(self.rnn):
-                encoded = Encoded(*self.rnn(read, None, lengths))
-            scores = judge(encoded, lengths)
-            sizes = torch.stack([
-                (torch.autograd.grad(one.sum(), read, retain_graph=True)[0] * read.detach()).sum(-1).abs()
-                for one in scores
-            ])  # fmt: skip
-        sizes = sizes * (torch.arange(len(x), device=x.device)[:, None] < lengths)
-        return sizes / sizes.sum(1, keepdim=True).clamp(min=1e-30)
+                out, _ = self.rnn(read, None, batch.lengths)
+            scores, _ = self.scores(out, batch)
+            chosen = scores.sum(-1) if self.numbers else scores.gather(2, best[..., None])[..., 0]
+            chosen = chosen.masked_fill(~batch.asked, 0)
+            count = min(len(best), WEIGHED)
+            group = torch.arange(len(best), device=best.device) * count // len(best)
+            grouped = chosen.new_zeros(count, chosen.shape[1]).index_add(0, group, chosen)
+            slopes = [torch.autograd.grad(one.sum(), read, retain_graph=True)[0] for one in grouped]
+            sizes = torch.stack([(slope * read.detach()).sum(-1).abs() for slope in slopes]) * batch.active
+        return (sizes / sizes.sum(1, keepdim=True).clamp(min=1e-30))[group]
 
     def features(self, out: Output, ends: Tensor, starts: Tensor) -> Tensor:
         """(S, B, output_size): the gated output at steps ``ends`` (S, B); of the reverse direction at ``starts``."""
@@ -241,17 +204,17 @@ class SequenceModel(nn.Module):
         halves = [h.chunk(2, dim=-1) for h in hidden]
         return self.output([torch.cat([_at(h, ends), _at(r, starts)], dim=-1) for h, r in halves])
 
-    def segments(self, out: Output, lengths: Tensor, level: int | None) -> Segments:
-        """All steps (``level`` 0), the segments of a level, or the whole sequences (None)."""
-        T, B = out.operations.shape[:2]
-        if level is None:
-            ends = (lengths - 1)[None]
-            return Segments(self.features(out, ends, torch.zeros_like(ends)), ends, torch.ones_like(lengths))
+    def segments(self, out: Output, lengths: Tensor, level: int | None) -> SegmentStates:
+        """All steps (``level`` 0), the segments of a level, or the whole sequences (None), with their features.
+
+        These are the gated output of all layers where each ends; of the reverse direction, where it starts.
+        """
         if level == 0:
+            T, B = out.operations.shape[:2]
             steps = torch.arange(T, device=lengths.device)[:, None].expand(T, B)
-            return Segments(self.output(out.hidden), steps, lengths)
+            return SegmentStates(self.output(out.hidden), steps, steps, lengths)
         found = segment_states(out, level, lengths)
-        return Segments(self.features(out, found.ends, found.starts), found.ends, found.counts)
+        return found._replace(states=self.features(out, found.ends, found.starts))
 
     @property
     def level(self) -> int:
@@ -294,18 +257,15 @@ class PooledModel(SequenceModel):
             else SequenceReadOut(sizes, outputs, pool=pool)
         )
 
-    def scores(
-        self, encoded: Encoded, lengths: Tensor, places: Tensor, targets: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
+    def scores(self, out: Output, batch: Batch) -> tuple[Tensor, Tensor | None]:
         if isinstance(self.read_out, TreeReadOut):
-            leaves = dataclasses.replace(encoded.out, hidden=(self.output(encoded.out.hidden),))
-            return self.read_out(leaves, lengths)[None].float(), None
-        levels = {"attention": self.level, "last": None}
-        found = self.segments(encoded.out, lengths, levels.get(self.config.read_out, 0))
-        none = found.features.new_zeros(*found.ends.shape, 0)  # to the read-out, segments are steps
-        pooled, weights, _ = self.read_out.pooled(Output((found.features,), none, none, none), found.counts)
-        T = len(encoded.out.operations)
-        return self.read_out.linear(pooled)[None].float(), on_steps(weights, found.ends, T)[None]
+            leaves = dataclasses.replace(out, hidden=(self.output(out.hidden),))
+            return self.read_out(leaves, batch.lengths)[None].float(), None
+        level = {"attention": self.level, "last": None}.get(self.config.read_out, 0)
+        found = self.segments(out, batch.lengths, level)
+        none = found.states.new_zeros(*found.ends.shape, 0)  # to the read-out, segments are steps
+        pooled, weights, _ = self.read_out.pooled(Output((found.states,), none, none, none), found.counts)
+        return self.read_out.linear(pooled)[None].float(), on_steps(weights, found.ends, len(out.operations))[None]
 
 
 class PlacedModel(SequenceModel):
@@ -315,11 +275,10 @@ class PlacedModel(SequenceModel):
         self.softmax = nn.Linear(config.output_size, outputs)
         self.crf = LinearChainCRF(outputs) if isinstance(config, TagModelConfig) and config.crf else None
 
-    def scores(
-        self, encoded: Encoded, lengths: Tensor, places: Tensor, targets: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
+    def scores(self, out: Output, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        places = batch.places
         starts = torch.cat([torch.zeros_like(places[:1]), places[:-1] + 1]).minimum(places)  # of spelled tokens
-        return self.softmax(self.features(encoded.out, places, starts)).float(), None
+        return self.softmax(self.features(out, places, starts)).float(), None
 
 
 class TransducerModel(SequenceModel):
@@ -328,26 +287,22 @@ class TransducerModel(SequenceModel):
     def make_head(self, outputs: int, config: Any) -> None:
         self.decoder = AttentionDecoder(outputs, config.embedding_size, config.output_size, config.output_size)
 
-    def memory(self, encoded: Encoded, lengths: Tensor) -> tuple[Memory, Tensor]:
+    def memory(self, out: Output, lengths: Tensor) -> tuple[Memory, Tensor]:
         """What the decoder attends to, and the last step (S, B) of each state in it."""
-        found = self.segments(encoded.out, lengths, self.level)
-        return Memory(found.features, found.mask), found.ends
+        found = self.segments(out, lengths, self.level)
+        return Memory(found.states, found.mask), found.ends
 
-    def scores(
-        self, encoded: Encoded, lengths: Tensor, places: Tensor, targets: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        assert targets is not None
-        return self.decoder(targets, self.memory(encoded, lengths)[0]), None
+    def scores(self, out: Output, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        return self.decoder(batch.targets, self.memory(out, batch.lengths)[0]), None
 
-    def answers(
-        self, x: Tensor, lengths: Tensor, counted: Tensor, places: Tensor, *, weigh: bool = False, beam: int = 1
-    ) -> tuple[Output, list[Answered]]:
+    def answers(self, batch: Batch, *, weigh: bool = False, beam: int = 1) -> tuple[Output, list[Answered]]:
         """What a beam search finds; a beam of 1 is greedy."""
-        encoded = self.encode(x, lengths)
-        memory, ends = self.memory(encoded, lengths)
+        out, _ = self.encode(batch.inputs, batch.lengths)
+        memory, ends = self.memory(out, batch.lengths)
         found = []
-        written = self.decoder.write(memory, argument("beam", beam, Count), LONGEST[0] + LONGEST[1] * lengths)
+        limits = LONGEST[0] + LONGEST[1] * batch.lengths
+        written = self.decoder.write(memory, argument("beam", beam, Count), limits)
         for row, (symbols, chances, weights) in enumerate(written):
-            steps = on_steps(weights, ends[:, row : row + 1].cpu().expand(-1, len(weights)), int(lengths[row]))
+            steps = on_steps(weights, ends[:, row : row + 1].cpu().expand(-1, len(weights)), int(batch.lengths[row]))
             found.append(Answered(np.array(symbols, np.int64), np.array(chances), steps.T.float().numpy()))
-        return encoded.out, found
+        return out, found

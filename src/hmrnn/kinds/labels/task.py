@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from hmrnn.config import Config
 from hmrnn.kind import InputSpec
-from hmrnn.kinds.labels.batches import LabelBatches
+from hmrnn.kinds.labels.batches import Batch, LabelBatches
 from hmrnn.kinds.labels.corpus import LabelCorpus
 from hmrnn.kinds.labels.evaluate import evaluate_labelled
 from hmrnn.kinds.labels.networks import SequenceModel, flat_directions
@@ -56,32 +57,28 @@ class LabelledTask(Task):
         self.per_row = float((counted * data.train.weights).sum()) / len(counted)
         self.checksum = zlib.crc32(f"{data.train.checksum} {data.valid.checksum}".encode())
 
-    def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
-        whole = self.batches.batch(epoch, chunk)
-        rank, world = self.share
+    def batch(self, epoch: int, chunk: int) -> Batch:
+        whole, (rank, world) = self.batches.batch(epoch, chunk), self.share
         rows = len(whole.weights) // world
-        mine = slice(rank * rows, (rank + 1) * rows)
-        return tuple(torch.from_numpy(a[..., mine] if a.ndim < 3 else a[:, mine]).to(self.device) for a in whole)
+        return whole.on(self.device, slice(rank * rows, (rank + 1) * rows))
 
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: Any) -> Loss:
-        inputs, lengths, targets, counted, places, weights = batch
-        judged = network(inputs, lengths, targets, counted, places)
-        active = (torch.arange(len(inputs), device=inputs.device)[:, None] < lengths) & (weights > 0)
-        out = flat_directions(judged.out)
-        value = (judged.nats * weights).sum() / (self.per_row * len(weights))
-        return Loss(value, state=judged.state, active=active, **detected(out, self.model.rnn, self.needs))
+        whole = Batch(*batch)
+        judged = network(*batch)
+        value = (judged.nats * whole.weights).sum() / (self.per_row * len(whole.weights))
+        found = detected(flat_directions(judged.out), self.model.rnn, self.needs)
+        return Loss(value, state=judged.state, active=whole.active & (whole.weights > 0), **found)
 
     def measure(self, loss: float) -> float:
         return loss
 
     def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
         t = self.config.train
-        result = evaluate_labelled(
+        found, squares = evaluate_labelled(
             self.model, self.corpus.valid, batch_size=t.batch_size, precision=t.precision, progress=progress,
             share=self.share,
         )  # fmt: skip
-        nats = self.model.fit_deviation(result.squares) if self.model.numbers else result.nats
-        return Validation(nats, *result.work, result.targets, result.error)
+        return dataclasses.replace(found, measure=self.model.fit_deviation(squares)) if squares else found
 
     def describe(self) -> str:
         return self.corpus.describe()
