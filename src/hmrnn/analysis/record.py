@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from hmrnn.errors import InputError
 from hmrnn.nn.output import Operation
 
 LETTERS = "".join(operation.name[0] for operation in Operation)
@@ -61,22 +60,17 @@ class SegmentationJSON(msgspec.Struct):
 
 def from_record(record: SegmentationJSON) -> dict[str, Any]:
     """The arguments of a Segmentation; ends, segments and counts are not read but computed from them."""
-    T, levels, layers = len(record.symbols), record.levels, record.layers
-    counts = {
-        **{f"boundaries of level {k}": len(level.boundaries) for k, level in enumerate(levels, 1)},
-        **{f"probabilities of level {k}": len(level.probabilities) for k, level in enumerate(levels, 1)},
-        **{f"operations of layer {k}": len(layer.operations) for k, layer in enumerate(layers, 1)},
-        **{f"norms of layer {k}": len(layer.norms) for k, layer in enumerate(layers, 1)},
-    }
-    for name, count in counts.items():
-        if count != T:
-            raise InputError(f"the {name} must be {T}, one per symbol; got {count}")
+    T = len(record.symbols)
+
+    def columns(rows: list[Any], kind: type) -> np.ndarray:
+        return np.array(rows, kind).reshape(len(rows), T).T  # ValueError if a row is not of T numbers
+
     return {
         "symbols": tuple(record.symbols),
-        "boundaries": np.array([level.boundaries for level in levels], np.uint8).reshape(-1, T).T,
-        "probabilities": np.array([level.probabilities for level in levels], np.float32).reshape(-1, T).T,
-        "operations": np.array([[LETTERS.index(k) for k in layer.operations] for layer in layers]).reshape(-1, T).T,
-        "norms": np.array([layer.norms for layer in layers], np.float32).reshape(-1, T).T,
+        "boundaries": columns([level.boundaries for level in record.levels], np.uint8),
+        "probabilities": columns([level.probabilities for level in record.levels], np.float32),
+        "operations": columns([[LETTERS.index(k) for k in layer.operations] for layer in record.layers], np.uint8),
+        "norms": columns([layer.norms for layer in record.layers], np.float32),
         "bits": None if record.bits is None else np.array(record.bits, np.float32),
         "products": None if record.multiply_adds is None else np.array(record.multiply_adds, np.int64),
     }

@@ -170,12 +170,10 @@ def compare(
     """
     named = {} if head is None else {"head": head}
     named |= {f"level {l}": ends for l, ends in enumerate(levels, start=1)}
-    for what, sequences in [*named.items(), *gold.items()]:
-        if len(sequences) != len(lengths):
-            raise InputError(f"{what}: ends of {len(lengths)} sequences were expected, one per length; "
-                             f"got {len(sequences)}")  # fmt: skip
-    if not gold or not len(lengths):
-        raise InputError("gold must hold the gold ends of at least one sequence; got none")
+    if not gold or not len(lengths) or {len(one) for one in [*named.values(), *gold.values()]} != {len(lengths)}:
+        raise InputError(
+            f"the ends of each level and of gold must be those of {len(lengths)} sequences, one per length"
+        )
     whole = _Joined(lengths, np.random.default_rng(seed))
     right = {convention: whole.join(ends) for convention, ends in gold.items()}
     count = len(next(iter(right.values())))
@@ -322,10 +320,8 @@ def _inner(ends: ArrayLike, length: int, what: str) -> np.ndarray:
     array = np.unique(np.asarray(ends))
     if array.size == 0:
         return _NONE
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise InputError(f"{what} ends must be whole numbers; got {array.dtype}")
-    if array[0] < 1 or array[-1] > length:
-        raise InputError(f"{what} ends must lie between 1 and the length, {length}; got {array[0]} to {array[-1]}")
+    if array.ndim != 1 or array.dtype.kind not in "iu" or array[0] < 1 or array[-1] > length:
+        raise InputError(f"{what} ends must be whole numbers from 1 to the length, {length}; got {array.tolist()[:9]}")
     return array[array < length].astype(np.int64)
 
 

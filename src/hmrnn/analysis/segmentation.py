@@ -5,9 +5,9 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ from hmrnn.analysis import render
 from hmrnn.analysis.record import LETTERS, LayerJSON, LevelJSON, SegmentationJSON, UpdatesJSON, from_record, rounded
 from hmrnn.analysis.render import joined, spans
 from hmrnn.analysis.scores import ends_of
+from hmrnn.config.checks import checked
 from hmrnn.errors import InputError
 from hmrnn.nn.output import Operation, Output
 
@@ -76,31 +77,18 @@ class Segmentation:
     """(T,) int64: multiply-adds of each symbol, as :func:`hmrnn.nn.predictor.multiply_adds` counts them."""
 
     def __post_init__(self) -> None:
-        self.symbols = tuple(self.symbols)
-        T = len(self.symbols)
-        if T == 0:
-            raise InputError("a segmentation must hold at least one symbol; got none")
-        if not all(isinstance(symbol, str) for symbol in self.symbols):
-            raise InputError("symbols must be strings, one per symbol; got something else among them")
+        self.symbols = checked("symbols", tuple(self.symbols), Annotated[tuple[str, ...], msgspec.Meta(min_length=1)])
         self.boundaries = _whole("boundaries", self.boundaries, 1)
         self.probabilities = np.asarray(self.probabilities, np.float32)
         self.operations = _whole("operations", self.operations, max(Operation))
         self.norms = np.asarray(self.norms, np.float32)
         self.bits = None if self.bits is None else np.asarray(self.bits, np.float32)
         if self.products is not None:
-            self.products = np.asarray(self.products)
-            if self.products.dtype.kind not in "iu" or (self.products < 0).any():
-                raise InputError("products must be whole numbers, at least 0; got something else among them")
-            self.products = self.products.astype(np.int64)
-        L = self.norms.shape[-1] if self.norms.ndim else 0
-        for name, array, shape in (
-            ("boundaries", self.boundaries, (T, L - 1)),
-            ("probabilities", self.probabilities, (T, L - 1)),
-            ("operations", self.operations, (T, L)),
-            ("norms", self.norms, (T, L)),
-            ("bits", self.bits, (T,)),
-            ("products", self.products, (T,)),
-        ):
+            self.products = _whole("products", self.products, np.iinfo(np.int64).max, np.int64)
+        T, L = len(self.symbols), self.norms.shape[-1] if self.norms.ndim else 0
+        shapes = ((T, L - 1), (T, L - 1), (T, L), (T, L), (T,), (T,))
+        for name, shape in zip(_ARRAYS, shapes):
+            array = getattr(self, name)
             if array is not None and array.shape != shape:
                 raise InputError(f"{name} must have shape {shape} for {T} symbols and {L} layers; got {array.shape}")
 
@@ -108,10 +96,8 @@ class Segmentation:
         return len(self.symbols)
 
     def __getitem__(self, part: slice) -> Segmentation:
-        if not isinstance(part, slice):
-            raise InputError(f"a segmentation is cut with a slice, such as [:270]; got [{part!r}]")
-        if part.step not in (None, 1):
-            raise InputError(f"a segmentation is cut in one piece, without a step; got a step of {part.step}")
+        if not isinstance(part, slice) or part.step not in (None, 1):
+            raise InputError(f"a segmentation is cut with a slice without a step, such as [:270]; got [{part!r}]")
         every = [getattr(self, name) for name in _ARRAYS]
         arrays: list[Any] = [None if array is None else array[part] for array in every]
         return Segmentation(self.symbols[part], *arrays)
@@ -315,18 +301,19 @@ class Segmentation:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Segmentation:
         """The segmentation that :meth:`to_dict` wrote; its ends, segments and counts are not read but computed."""
-        try:
-            return cls(**from_record(msgspec.convert(data, SegmentationJSON)))
-        except (msgspec.ValidationError, OverflowError) as error:
-            raise InputError(f"data must be what Segmentation.to_dict gives: {error}") from error
+        return cls._from(lambda: msgspec.convert(data, SegmentationJSON))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Segmentation:
         """The segmentation that :meth:`to_json` wrote."""
+        return cls._from(lambda: msgspec.json.decode(text, type=SegmentationJSON))
+
+    @classmethod
+    def _from(cls, read: Callable[[], SegmentationJSON]) -> Segmentation:
         try:
-            return cls(**from_record(msgspec.json.decode(text, type=SegmentationJSON)))
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise InputError(f"the JSON must be what Segmentation.to_json gives: {error}") from error
+            return cls(**from_record(read()))
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+            raise InputError(f"this must be what Segmentation.to_json or to_dict gives: {error}") from error
 
     def __repr__(self) -> str:
         counts = "".join(f", {len(self.ends(l))} segments at level {l}" for l in range(1, self.levels + 1))
@@ -371,13 +358,10 @@ _ARRAYS = ("boundaries", "probabilities", "operations", "norms", "bits", "produc
 """The arrays of a Segmentation in the order of its arguments."""
 
 
-def _whole(name: str, values: Any, most: int) -> np.ndarray:
-    """``values`` as uint8, checked first: a conversion would take them modulo 256."""
+def _whole(name: str, values: Any, most: int, kind: Any = np.uint8) -> np.ndarray:
+    """``values`` in this dtype, checked first: a conversion would take them modulo 256."""
     array = np.asarray(values)
-    if array.dtype.kind in "biu":  # np.isin takes longer
-        right = array.min(initial=0) >= 0 and array.max(initial=0) <= most
-    else:
-        right = array.dtype.kind == "f" and np.isin(array, np.arange(most + 1)).all()
-    if not right:
+    whole = array.dtype.kind in "biu" or (array.dtype.kind == "f" and bool((array == np.floor(array)).all()))
+    if not whole or array.min(initial=0) < 0 or array.max(initial=0) > most:
         raise InputError(f"{name} must be whole numbers between 0 and {most}; got something else among them")
-    return array.astype(np.uint8)
+    return array.astype(kind)
