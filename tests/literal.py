@@ -1,12 +1,12 @@
-"""Equations 2-9 a second time: NumPy float64, loops over t, sequence and layer, an ``if`` per operation, no polynomial.
+"""Equations 2-9 a second time, and random problems to run them on.
 
-Nothing here is taken from the package but the names of its parameters. Below it: random problems to run it on.
+Nothing here is taken from the package but the names of its parameters. All sequences of a batch go step by step, and in
+each step layer by layer; the three operations stand side by side, weighed by how far the condition of each holds, so
+that a gradient flows through every use of z.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,157 +14,108 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hmrnn.ops import LayerWeights, State
+from hmrnn.ops import LayerWeights, Options, Result, State, Symbols
+from hmrnn.ops.estimators import DRAWN
 
 Array = NDArray[np.float64]
 UPDATE, COPY, FLUSH = 0, 1, 2
-
-
-@dataclasses.dataclass
-class Literal:
-    hidden: list[Array]  # L of (T, B, H_l)
-    boundaries: Array  # (T, B, L-1)
-    probabilities: Array  # (T, B, L-1)
-    operations: Array  # (T, B, L)
-    h: list[Array]  # L of (B, H_l)
-    c: list[Array]
-    z: Array  # (B, L-1)
-    pending: Array | None = None  # (B, L-1)
 
 
 def sigm(v: Array) -> Array:
     return 1 / (1 + np.exp(-v))
 
 
-def hard_sigm(v: float, a: float) -> float:
-    return max(0.0, min(1.0, (a * v + 1) / 2))
-
-
 def layer_norm(v: Array, gain: Array, bias: Array | float = 0.0) -> Array:
     return (v - v.mean()) / np.sqrt(((v - v.mean()) ** 2).mean() + 1e-5) * gain + bias
 
 
-def contribution(matrix: Array, vector: Array, gain: Array | None) -> Array:
-    s = matrix @ vector
-    if gain is not None:
-        s[: len(gain)] = layer_norm(s[: len(gain)], gain)
-    return s
+def straight(p: Tensor, value: Tensor) -> Tensor:
+    return p + (value - p).detach()
 
 
-def forward(
-    x: Array,  # (T, B, size)
-    layers: Sequence[dict[str, Array]],
-    h: Sequence[Array],
-    c: Sequence[Array],
-    z: Array,
+def normed(v: Tensor, gain: Tensor | None, bias: Tensor | float = 0.0) -> Tensor:
+    if gain is None:
+        return v
+    gates, rest = v[:, : len(gain)], v[:, len(gain) :]
+    away = gates - gates.mean(1, keepdim=True)
+    return torch.cat([gain * away / (away**2).mean(1, keepdim=True).add(1e-5).sqrt() + bias, rest], 1)
+
+
+def polynomial(
+    x: Tensor | Symbols,  # (T, B, size)
+    weights: Sequence[LayerWeights],
+    state: State,
+    options: Options,
     *,
-    a: float = 1.0,
-    boundary: str = "step",
-    on_copy: str = "evaluate",
-    flush: bool = True,
-    top_down: str = "boundary",
-    copy: bool = True,
-    pending: Array | None = None,
-    lengths: Sequence[int] | None = None,
-    forced: Array | None = None,
-    noise: Array | None = None,
-) -> Literal:
-    """A whole sequence; NaN in ``forced`` leaves a boundary free."""
-    T, B, L = x.shape[0], x.shape[1], len(layers)
-    sizes = [w["U"].shape[1] for w in layers]
-    out = Literal(
-        hidden=[np.zeros((T, B, size)) for size in sizes],
-        boundaries=np.zeros((T, B, L - 1)),
-        probabilities=np.zeros((T, B, L - 1)),
-        operations=np.full((T, B, L), COPY),
-        h=[a.copy() for a in h],
-        c=[a.copy() for a in c],
-        z=z.copy(),
-        pending=(z if pending is None else pending).copy(),
-    )
-    for t in range(T):
-        for n in range(B):
-            if lengths is not None and t >= lengths[n]:
-                continue
-            before_h, before_c, before_z = [a[n].copy() for a in out.h], [a[n].copy() for a in out.c], out.z[n].copy()
-            before_pending = out.pending[n].copy()
-            below, z_below = x[t, n], 1.0
-            for l, w in enumerate(layers):
-                top, H = l == L - 1, sizes[l]
-                z_before = 0.0 if top else before_z[l]
-                if not copy:
-                    z_below = 1.0
-                gate = z_before  # of the top-down input
-                if top or top_down == "none":
-                    gate = 0.0
-                elif top_down == "always":
-                    gate = 1.0
-                elif top_down == "pending" and not flush:  # with FLUSH a layer moves right after its boundary
-                    gate = before_pending[l]
-
-                # (4)-(7)
-                s = contribution(w["U"], before_h[l], w.get("gain_U")) + w["b"]
-                if gate != 0:
-                    s = s + gate * contribution(w["V"], before_h[l + 1], w.get("gain_V"))
-                if z_below != 0:
-                    s = s + z_below * contribution(w["W"], below, w.get("gain_W"))
-                f, i, o, g = sigm(s[:H]), sigm(s[H : 2 * H]), sigm(s[2 * H : 3 * H]), np.tanh(s[3 * H : 4 * H])
-
-                # (2)
-                if not flush:
-                    z_before = 0.0
-                if boundary == "soft":  # each operation to the degree that its condition holds
-                    flushed, update, copied = z_before, (1 - z_before) * z_below, (1 - z_before) * (1 - z_below)
-                    c_new = flushed * (i * g) + update * (f * before_c[l] + i * g) + copied * before_c[l]
-                    operation = FLUSH if z_before > 0.5 else UPDATE if z_below > 0.5 else COPY
-                elif z_before == 0 and z_below == 1:
-                    operation, copied = UPDATE, 0.0
-                    c_new = f * before_c[l] + i * g
-                elif z_before == 0 and z_below == 0:
-                    operation, copied = COPY, 1.0
-                    c_new = before_c[l]
-                else:
-                    operation, copied = FLUSH, 0.0
-                    c_new = i * g
-
-                # (3)
-                cell = layer_norm(c_new, w["gain_c"], w["bias_c"]) if "gain_c" in w else c_new
-                if boundary == "soft":
-                    h_new = (1 - copied) * o * np.tanh(cell) + copied * before_h[l]
-                elif operation == COPY:
-                    h_new = before_h[l]
-                else:
-                    h_new = o * np.tanh(cell)
-
-                out.h[l][n], out.c[l][n], out.hidden[l][t, n] = h_new, c_new, h_new
-                out.operations[t, n, l] = operation
-                read, below = below, h_new
-                if top:
-                    continue
-
-                # (8), (9)
-                s_z = s[4 * H] if "D1" not in w else None
-                if s_z is None:  # a detector with a hidden layer reads the same, gated as for the rows of U, V and W
-                    parts = [before_h[l], *([gate * before_h[l + 1]] if "V" in w else []), z_below * read]
-                    units = w["D1"] @ np.concatenate(parts) + w["d1"]
-                    erf = np.array([math.erf(v / math.sqrt(2)) for v in units])
-                    s_z = (w["D2"] @ (0.5 * units * (1 + erf)) + w["d2"])[0]
-                p = hard_sigm(s_z, a)
-                if boundary == "soft":
-                    z_new = p
-                elif boundary in ("sample", "gumbel", "reinforce") and noise is not None:
-                    z_new = 1.0 if noise[t, n, l] < p else 0.0
-                else:
-                    z_new = 1.0 if p > 0.5 else 0.0
-                if on_copy == "hold":
-                    z_new = (1 - copied) * z_new
-                if forced is not None and not np.isnan(forced[t, n, l]):
-                    z_new = forced[t, n, l]
-                out.probabilities[t, n, l], out.boundaries[t, n, l], out.z[n, l] = p, z_new, z_new
-                # a boundary opens the pending gate; otherwise a layer that moves closes it
-                out.pending[n, l] = z_new + (1 - z_new) * copied * before_pending[l]
-                z_below = z_new
-    return out
+    lengths: Tensor | None = None,
+    boundaries: Tensor | None = None,  # NaN leaves one free
+    noise: Tensor | None = None,
+    kept: Sequence[Tensor] | None = None,
+    seen: Sequence[Tensor] | None = None,
+    operations: list[Tensor] | None = None,  # where those of each step are written down
+) -> Result:
+    x = x.embedding[x.indices] if isinstance(x, Symbols) else x
+    cell, h, c, z = options.variant, list(state.h), list(state.c), list(state.z.split(1, 1))
+    gates = list((state.z if state.pending is None else state.pending).split(1, 1))
+    one, found, top = torch.ones_like(state.c[0][:, :1]), [], len(weights) - 1
+    for t, below in enumerate(x):
+        live = one > 0 if lengths is None else t < lengths[:, None]
+        before, zb, step, done = (h, c, z, gates), one, [], []
+        old, (h, c, z, gates) = h, map(list, before)
+        for l, w in enumerate(weights):
+            zp, fed = z[l] if l < top else 0 * one, zb if cell.copy else one
+            rows, visible = 4 * h[l].shape[1], below * (seen[l - 1] if seen and l > 0 else 1)
+            up = torch.cat([visible @ w.W[:rows].T, below @ w.W[rows:].T], 1)
+            s = normed(old[l] @ w.U.T, w.gain_U) + fed * normed(up, w.gain_W) + w.b  # (4)-(7)
+            read = [old[l], fed * below]
+            if w.V is not None:
+                pending = zp if cell.flush else gates[l]
+                gate = {"boundary": zp, "always": one, "pending": pending}[cell.top_down]
+                s = s + gate * normed(old[l + 1] @ w.V.T, w.gain_V)
+                read.insert(1, gate * old[l + 1])
+            f, i, o, g = s[:, :rows].chunk(4, 1)
+            erased, new = zp if cell.flush else 0 * one, i.sigmoid() * g.tanh()
+            done.append(torch.where(erased > 0.5, FLUSH, torch.where(fed > 0.5, UPDATE, COPY)))
+            share = torch.stack([(1 - erased) * (1 - fed), (1 - erased) * fed, erased])  # COPY, UPDATE, FLUSH
+            moved = (share * torch.stack([c[l], f.sigmoid() * c[l] + new, new])).sum(0)  # (2)
+            stays = kept[l][t].double() if kept else options.zoneout
+            c[l] = stays * c[l] + (1 - stays) * moved
+            squashed = o.sigmoid() * (c[l] if w.gain_c is None else normed(c[l], w.gain_c, w.bias_c)).tanh()
+            h[l] = (share * torch.stack([h[l], squashed, squashed])).sum(0)  # (3)
+            if l < top:
+                said = s[:, -1:]
+                if w.D1 is not None:
+                    units = torch.cat(read, 1) @ w.D1.T + w.d1
+                    said = (units * (1 + (units / 2**0.5).erf()) / 2) @ w.D2.T + w.d2
+                p = ((options.slope * said + 1) / 2).clamp(0, 1)  # (8), (9)
+                u = noise[t, :, l, None] if cell.boundary in DRAWN else one / 2
+                free = p if cell.boundary == "soft" else straight(p, (p > u).double())
+                if cell.boundary == "gumbel":  # the odds of z̃ over those of the noise, to the power 1/temperature
+                    q = p.clamp(0.01, 0.99)
+                    odds = (q * (1 - u) / (u * (1 - q))) ** (1 / options.temperature)
+                    free = straight(odds / (1 + odds), free)
+                elif cell.boundary == "reinforce":
+                    free = free.detach()
+                free = (1 - share[0]) * free if cell.on_copy == "hold" else free
+                if boundaries is not None:
+                    forced = boundaries[t, :, l, None]
+                    taken = straight(free, forced.nan_to_num()) if options.straight_through else forced
+                    free = torch.where(forced.isnan(), free, taken)
+                zb = z[l] = free
+                gates[l] = free + (1 - free) * share[0] * gates[l]
+                step += [p, free]
+            below = h[l]
+        found.append([torch.where(live, a, 0) for a in (*h, *step)])
+        h, c, z, gates = (
+            [torch.where(live, *pair) for pair in zip(new, old)] for new, old in zip((h, c, z, gates), before)
+        )
+        if operations is not None:
+            operations.append(torch.where(live, torch.cat(done, 1), COPY))
+    whole = [torch.stack(parts) for parts in zip(*found)]
+    none = state.z.new_zeros(*x.shape[:2], 0)
+    said, decided = (torch.cat([none, *whole[top + 1 + k :: 2]], -1) for k in (0, 1))
+    end = State(tuple(h), tuple(c), torch.cat([none[0], *z], 1), None if state.pending is None else torch.cat(gates, 1))
+    return Result(tuple(whole[: top + 1]), decided, said, end)
 
 
 def random_weights(
@@ -206,13 +157,3 @@ def random_state(sizes: Sequence[int], batch: int, dtype: torch.dtype = torch.fl
     h, c = (tuple(torch.randn(batch, size, dtype=dtype) for size in sizes) for _ in range(2))
     z = (torch.arange(batch)[:, None] + torch.arange(len(sizes) - 1)) % 2
     return State(h, c, z.to(dtype))
-
-
-def run(x: Tensor, weights: Sequence[LayerWeights], state: State, **options: object) -> Literal:
-    """:func:`forward` on torch tensors."""
-    arrays = {k: v.detach().numpy() if isinstance(v, Tensor) else v for k, v in options.items()}
-    layers = [{k: v.detach().numpy() for k, v in w._asdict().items() if v is not None} for w in weights]
-    h, c = ([a.detach().numpy() for a in part] for part in (state.h, state.c))
-    if state.pending is not None:
-        arrays["pending"] = state.pending.detach().numpy()
-    return forward(x.detach().numpy(), layers, h, c, state.z.detach().numpy(), **arrays)

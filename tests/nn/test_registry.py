@@ -190,11 +190,13 @@ def test_hrnn_leaves_the_levels_above_to_their_detectors() -> None:
     by_hand[:, 0, 0] = torch.tensor([c in " \n" for c in TEXT]).double()
     by_hand[:, 0, 1] = torch.tensor([c == "\n" for c in TEXT]).double()
     x, layers = model.embedding(symbols), model.rnn.layers()
-    same = literal.run(x, layers, model.rnn.initial_state(1), forced=by_hand)
-    np.testing.assert_array_equal(out.boundaries.detach().numpy(), same.boundaries)
+    same, free = (
+        literal.polynomial(x, layers, model.rnn.initial_state(1), model.rnn.options(), boundaries=forced)
+        for forced in (by_hand, None)
+    )
+    assert torch.equal(out.boundaries, same.boundaries)
     for ours, theirs in zip(out.hidden, same.hidden, strict=True):
-        np.testing.assert_allclose(ours.detach().numpy(), theirs, rtol=0, atol=1e-10)
-    free = literal.run(x, layers, model.rnn.initial_state(1))
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
     assert all(abs(mine - theirs).max() > 1e-3 for mine, theirs in zip(same.hidden, free.hidden))
     forced = torch.zeros(len(TEXT), 1, 3)
     assert not model(symbols, boundaries=forced)[1].boundaries.any()  # the caller has the last word

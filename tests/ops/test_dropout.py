@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 
-from against_reference import Case, expected, make
 from hmrnn import HMLSTM, InputError, ops
-from hmrnn.ops import LayerWeights, reference
-
-
-@pytest.mark.parametrize("layer_norm", [False, True])
-def test_each_sequence_reads_by_columns_of_its_own(layer_norm: bool) -> None:
-    """As one alone would whose W has lost, in its gate rows, the columns of the units that are hidden from it."""
-    given = make(Case(dropout=True, T=9, B=5, layer_norm=layer_norm, sizes=(6, 5, 4)), torch.float64)
-    assert given.seen is not None
-    whole = expected(given, gradients=False)
-    for b in range(5):
-        weights = [given.weights[0]]
-        for w, seen in zip(given.weights[1:], given.seen):
-            thin = w.W.clone()
-            thin[: 4 * w.hidden_size] *= seen[b]
-            weights.append(LayerWeights(**(w._asdict() | {"W": thin})))
-        state = ops.State(*(tuple(a[b : b + 1] for a in part) for part in given.state[:2]), given.state.z[b : b + 1])
-        alone = dataclasses.replace(given, source=given.source[:, b : b + 1], weights=weights, state=state, seen=None)
-        for name, value in expected(alone, gradients=False).items():
-            of_one = whole[name][b : b + 1] if name.startswith("state") else whole[name][:, b : b + 1]
-            torch.testing.assert_close(value, of_one, rtol=0, atol=1e-12)
+from hmrnn.ops import reference
 
 
 @pytest.mark.parametrize("engine", ["native", "reference"])

@@ -8,29 +8,10 @@ import torch
 
 import tiny
 import tiny_strokes
-from against_reference import Case, make
 from hmrnn import HMLSTM, InputError
 from hmrnn.kinds.strokes.files import save_strokes
-from hmrnn.ops import Options, reference
-from hmrnn.ops.reference import layer_step
+from hmrnn.ops import reference
 from hmrnn.training.metrics import read_metrics
-
-
-@pytest.mark.parametrize("z", [0.0, 1.0])
-@pytest.mark.parametrize("z_below", [0.0, 1.0])
-def test_a_step(z: float, z_below: float) -> None:
-    """Masked units keep their c; the others move as without zoneout; on COPY nobody moves."""
-    given = make(Case(B=3), torch.float64)
-    w, h, c = given.weights[0], given.state.h[0], given.state.c[0]
-    step = (w, h, c, torch.full((3, 1), z), given.source[0], torch.full((3, 1), z_below), given.state.h[1])
-    kept = torch.rand(3, 5) < 0.5
-    _, plain, _, _ = layer_step(*step, Options())
-    _, masked, _, _ = layer_step(*step, Options(), kept=kept.double())
-    assert torch.equal(masked, torch.where(kept, c, plain))
-    _, shared, _, _ = layer_step(*step, Options(zoneout=0.25))
-    torch.testing.assert_close(shared, 0.25 * c + 0.75 * plain)
-    if z == z_below == 0:
-        assert torch.equal(plain, c)
 
 
 def test_the_module_draws_while_training_and_takes_the_share_otherwise() -> None:
