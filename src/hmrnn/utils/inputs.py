@@ -24,7 +24,7 @@ def read_text(text: str | None, file: str | None, kind: str) -> str:
     """
     if text is None:
         _check_standard_input(file)
-        text = _without_end(_decoded(read_bytes(file), file, kind))
+        text = _without_end(decoded(read_bytes(file), file, kind))
     elif kind != "bytes" and (bad := re.search("[\udc80-\udcff]", text)):
         raise InputError(f"the text is not UTF-8: byte 0x{ord(bad[0]) - 0xDC00:02x}; convert it to UTF-8")
     return text
@@ -38,7 +38,7 @@ def read_lines(text: str | None, file: str | None, kind: str) -> Iterator[str]:
         return
     _check_standard_input(file)
     for number, data in enumerate(iter(lambda: _reading(None, lambda: raw.readline(LARGEST + 1)), b"")):
-        line = _decoded(_limited("a line of standard input", [data]), None, kind, start=number == 0)
+        line = decoded(_limited("a line of standard input", [data]), None, kind, start=number == 0)
         yield from LINE_END.split(_without_end(line))
 
 
@@ -51,7 +51,8 @@ def _without_end(text: str) -> str:
     return re.sub(rf"({LINE_END.pattern})\Z", "", text)
 
 
-def _decoded(data: bytes, path: str | None, kind: str, start: bool = True) -> str:
+def decoded(data: bytes, path: str | None, kind: str = "", start: bool = True) -> str:
+    """The text of a file, or of standard input, without a byte order mark at its ``start``; see :func:`read_text`."""
     name = path or "standard input"
     try:
         text = data.decode("utf-8", "surrogateescape" if kind == "bytes" else "strict")

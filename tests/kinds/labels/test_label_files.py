@@ -15,9 +15,10 @@ import pytest
 
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers.labels import Labels
-from hmrnn.kinds.labels.files import parse, parse_series
+from hmrnn.kinds.labels.files import parse, series_in
 from hmrnn.kinds.labels.load import load_labelled
 from hmrnn.kinds.labels.presets import PRESETS
+from hmrnn.kinds.labels.sequences import Name, columns
 from hmrnn.kinds.labels.settings import LabelData
 
 REST = "\t_" * 6
@@ -226,9 +227,9 @@ def test_the_first_pair_is_shown_where_it_may_be_a_header(tmp_path: Path) -> Non
     ],
 )
 def test_series_in_files(name: str, text: str, found: list[Any], channels: tuple[str, ...]) -> None:
-    given, names = parse_series(text, name)
-    assert [one.tolist() for one in given] == found
-    assert names == channels
+    given = parse(text, name, "series").sequences
+    assert [one.tolist() for one in series_in(given, Name(name))] == found
+    assert columns(given[0]) == channels
 
 
 @pytest.mark.parametrize(
@@ -252,4 +253,4 @@ def test_series_in_files(name: str, text: str, found: list[Any], channels: tuple
 )
 def test_files_without_series(name: str, text: str, place: str) -> None:
     with pytest.raises(InputError, match=f"a\\..*{place}|{place}.*a\\."):
-        parse_series(text, name)
+        series_in(parse(text, name, "series").sequences, Name(name, "sequence"))

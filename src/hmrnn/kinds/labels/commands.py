@@ -13,12 +13,12 @@ from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers.base import Classes
 from hmrnn.kinds.labels.decision import shown_answer, shown_numbers
-from hmrnn.kinds.labels.files import Labelled, Steps, check_no_header, decoded, parse, parse_series
+from hmrnn.kinds.labels.files import Labelled, Steps, check_no_header, parse, series_in
 from hmrnn.kinds.labels.model import ForecastModel, LabelledModel, NumberModel, PairModel, plain
 from hmrnn.kinds.labels.report import sections
 from hmrnn.kinds.labels.sequences import Names, names_in, sequences
 from hmrnn.pretrained.commands import Commands
-from hmrnn.utils.inputs import read_bytes
+from hmrnn.utils.inputs import decoded, read_bytes
 
 AT_ONCE = 512
 """Sequences that are answered before the next lines are printed."""
@@ -35,8 +35,6 @@ class LabelCommands(Commands):
             return
         encoder, answer = model.encoder, model.answer
         given = parse(text, name, self.kind.name, tokens=encoder.tokens, numbers=not encoder.symbols)
-        if not given.sequences:
-            raise InputError(f"{name} holds no sequences")
         wanted = None if given.answers is None else _right(given, model, names_in(name))
         how = {"beam": arguments.beam} if isinstance(model, PairModel) else {}
         show, found = self.progress("predicting"), list[np.ndarray]()
@@ -71,7 +69,7 @@ class LabelCommands(Commands):
 def _forecasts(model: ForecastModel, text: str, name: str, arguments: Any) -> Iterator[Section]:
     """A table with a row per step ahead: the values and their deviations; a column says which series it is of."""
     names = model.encoder.channels
-    series, _ = parse_series(text, name, names)
+    series = series_in(parse(text, name, "series").sequences, names_in(name).X, names)
     if arguments.json or arguments.explain:
         for decision in model.explain(series):
             yield Section(lines=f"{decision.render()}\n", record=decision.to_dict())

@@ -8,16 +8,15 @@ import json
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Collection, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hmrnn.errors import InputError, convert
+from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers import ANSWERS
-from hmrnn.kinds.labels.sequences import columns, names_in, sequences
+from hmrnn.kinds.labels.sequences import Name, sequences
 
 SEQUENCE = ("text", "tokens", "series", "source")
 """The fields of a JSON object that may hold the sequence."""
@@ -44,6 +43,16 @@ class Labelled(NamedTuple):
     """Whether the first row of the table that they are from may name its columns, but by names that are not known."""
 
 
+class Record(NamedTuple):
+    """A sequence of a file."""
+
+    where: str
+    """Its place in the file, such as "line 3"."""
+    sequence: Any
+    answer: Any = None
+    """None if it has none."""
+
+
 def check_no_header(source: str, labels: list[str], classes: Collection[str] | None = None) -> None:
     """InputError if the first label, no number, is likely the name of a column.
 
@@ -59,70 +68,42 @@ def check_no_header(source: str, labels: list[str], classes: Collection[str] | N
         )
 
 
-def decoded(data: bytes, source: str) -> str:
-    """The text of a file, without a byte order mark."""
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        byte, offset = error.object[error.start], error.start
-        to_do = convert(byte, offset)
-        raise InputError(f"{source} is not UTF-8 text: byte 0x{byte:02x} at offset {offset}; {to_do}") from error
-
-
 def parse(text: str, name: str, modality: str, *, tokens: bool = False, numbers: bool = False) -> Labelled:
     """The sequences in the text of a file, whose format its name tells.
 
     A file of another ending holds one sequence per line, without answers: a text, or with ``tokens`` words between
-    spaces, or with ``numbers`` the steps of a series of one channel.
+    spaces, or with ``numbers``, as where series are forecast, the steps of a series of one channel.
     """
-    ending = _ending(name)
+    ending, table, unnamed = _ending(name), list[list[str]](), False
+    if ending in (".tsv", ".csv"):
+        table = _rows(text, name, ending, modality)
+    may_be_tokens = modality == "tags" and ending == ".tsv"
+    found: Iterable[Record]
     if ending in (".jsonl", ".ndjson"):
-        return _json_lines(text, name, modality)
-    if modality == "tags" and ending == ".conllu":
-        return _conllu(text, name)
-    if modality != "pairs" and ending in (".tsv", ".csv"):
-        rows = _rows(text, name, ending, modality)
-        if _has_steps(rows, may_be_tokens=modality == "tags" and ending == ".tsv"):
-            return _steps(rows, name, modality)
-    if modality == "tags" and ending in (".conll", ".bio", ".iob", ".tsv", ".txt"):
-        return _conll(text, name)
-    if ending in (".tsv", ".csv"):
-        return _table(_rows(text, name, ending, modality), name, modality)
-    lines = [line for line in _lines(text) if line.strip()]
-    if numbers:
-        return Labelled([_series(re.split(r"[,\s]+", line.strip()), f"{name}, line {k}")
-                         for k, line in enumerate(lines, start=1)], None)  # fmt: skip
-    return Labelled([_words(line) for line in lines] if tokens else lines, None)
-
-
-def parse_series(text: str, name: str, channels: tuple[str, ...] = ()) -> tuple[list[np.ndarray], tuple[str, ...]]:
-    """The series in the text of a file, each (time, channels), and the names of their channels, if they have any.
-
-    A table has a row per step, of one series or, with a column ``series``, of several; its first row may name the
-    columns, of which those of ``channels`` are taken or, without it, all but ``time``. A file of another ending holds a
-    series of one channel: a number per line, or else a series per line.
-    """
-    ending = _ending(name)
-    if ending in (".tsv", ".csv"):
-        rows = _rows(text, name, ending, "series")
-        if all(map(_is_number, rows[0])):  # no names
-            head = [f"channel {k}" for k in range(1, len(rows[0]) + 1)]
-            found = list(map(list, _steps([head, *rows], name, "series", start=1).sequences))
-        else:
-            found = _steps(rows, name, "series").sequences
-    elif ending in (".jsonl", ".ndjson"):
-        found = _json_lines(text, name, "series").sequences
+        found = _json_lines(text, name, modality)
+    elif table and (modality == "series" or (modality != "pairs" and _has_steps(table, may_be_tokens))):
+        found = _steps(table, name, modality)
+    elif may_be_tokens or (modality == "tags" and ending in (".conllu", ".conll", ".bio", ".iob", ".txt")):
+        found = _sentences(text, name)
+    elif table:
+        named = [cell.strip().lower() for cell in table[0]]
+        unnamed = len(named) == 2 and not {*SEQUENCE, ANSWERS[modality].field} & {*named}
+        found = _table(table, named, name, modality)
     else:
-        found = parse(text, name, "series", numbers=True).sequences
-        if all(len(one) == 1 for one in found):
-            found = [list(chain.from_iterable(found))] if found else []
-    if not found:
-        raise InputError(f"{name} holds no sequences; expected {ANSWERS['series'].formats}")
-    where = names_in(name).X
-    series = [one for one in sequences(found, where, channels=channels) if isinstance(one, np.ndarray)]
+        read: Any = _numbers if numbers or modality == "series" else _words if tokens else lambda line, _: line
+        lines = [line for line in _lines(text) if line.strip()]
+        found = [Record(f"line {k}", read(line, f"{name}, line {k}")) for k, line in enumerate(lines, start=1)]
+        if modality == "series" and lines and all(len(one.sequence) == 1 for one in found):
+            found = [Record("", [one.sequence[0] for one in found])]
+    return _together(found, name, modality)._replace(maybe_header=unnamed)
+
+
+def series_in(given: list[Any], name: Name, channels: tuple[str, ...] = ()) -> list[np.ndarray]:
+    """The series of a file, each (time, channels), checked; of tables those channels, or those of the first table."""
+    series = [one for one in sequences(given, name, channels=channels) if isinstance(one, np.ndarray)]
     if not series:
-        raise InputError(f"{where[0]} must be a series of numbers; got {reprlib.repr(found[0])}")
-    return series, columns(found[0])
+        raise InputError(f"{name[0]} must be a series of numbers; got {reprlib.repr(given[0])}")
+    return series
 
 
 def _ending(name: str) -> str:
@@ -135,20 +116,29 @@ def _lines(text: str) -> list[str]:
     return re.split(r"\r\n|\n|\r", text)
 
 
-def _words(line: str) -> list[str]:
+def _words(line: str, where: str = "") -> list[str]:
     """The words between spaces or tabs; str.split would also cut at a no-break space, as in a number."""
     return re.split("[ \t]+", line.strip(" \t"))
 
 
-def _series(cells: Sequence[str], where: str) -> list[float]:
-    try:
+def _numbers(line: str | Sequence[str], where: str, columns: Sequence[str] = ()) -> list[float]:
+    """The numbers of a line, or of cells; of a row with several channels those of ``columns``."""
+    cells = re.split(r"[,\s]+", line.strip()) if isinstance(line, str) else line
+    wrong = next((k for k, cell in enumerate(cells) if not _is_number(cell)), None)
+    if wrong is None:
         return [float(cell) for cell in cells]
-    except ValueError as error:
-        raise InputError(f"{where}: expected the numbers of a series of one channel; {error}") from error
+    if columns:
+        raise InputError(
+            f"{where}: column {columns[wrong]} must hold numbers; got {cells[wrong]!r}; fill it or leave the column "
+            "out (only series, time and the answer may hold words)"
+        )
+    raise InputError(
+        f"{where}: expected the numbers of a series of one channel; got {cells[wrong]!r}; the first row of a table may "
+        "name its columns: text, or series (a row per step), and the answer"
+    )
 
 
-def _json_lines(text: str, name: str, modality: str) -> Labelled:
-    sequences, answers = [], []
+def _json_lines(text: str, name: str, modality: str) -> Iterator[Record]:
     for number, line in enumerate(_lines(text), start=1):
         if not line.strip():
             continue
@@ -159,73 +149,71 @@ def _json_lines(text: str, name: str, modality: str) -> Labelled:
         found = [field for field in SEQUENCE if isinstance(given, dict) and field in given]
         if len(found) != 1:
             raise InputError(f"{name}, line {number} must be an object with one of {', '.join(SEQUENCE)}")
-        sequences.append(given[found[0]])
-        if (answer := ANSWERS[modality].field) in given and modality != "series":
-            answers.append(given[answer])
-    return _together(sequences, answers, name, modality)
+        answer = None if modality == "series" else given.get(ANSWERS[modality].field)
+        yield Record(f"line {number}", given[found[0]], answer)
 
 
-def _together(sequences: list[Any], answers: list[Any], name: str, modality: str) -> Labelled:
-    if answers and len(answers) != len(sequences):
-        raise InputError(
-            f"{name} holds {len(sequences)} sequences and {len(answers)} answers; give one for each, or none"
-        )
-    if not sequences:
-        raise InputError(f"{name} holds no sequences; expected {ANSWERS[modality].formats}")
-    if modality == "numbers":
-        answers = [_number(answer, k, name) for k, answer in enumerate(answers)]
-    return Labelled(sequences, answers or None)
+def _together(records: Iterable[Record], name: str, modality: str) -> Labelled:
+    """Sequences that all have an answer, or none."""
+    found, answer = list(records), ANSWERS[modality]
+    if not found:
+        raise InputError(f"{name} holds no sequences; expected {answer.formats}")
+    missing = [one.where for one in found if one.answer is None]
+    if 0 < len(missing) < len(found):
+        raise InputError(f"{name}, {missing[0]} has no {answer.field}; give one for each, or none")
+    right = [_number(one.answer, f"{name}, {one.where}") if modality == "numbers" else one.answer for one in found]
+    return Labelled([one.sequence for one in found], None if missing else right)
 
 
-def _number(answer: Any, k: int, name: str) -> Any:
+def _number(answer: Any, where: str) -> Any:
     """The number in a cell of a table, or those in a list of cells; others as given, to be checked later."""
     if isinstance(answer, list):
-        return [_number(one, k, name) for one in answer]
+        return [_number(one, where) for one in answer]
     if isinstance(answer, str) and not _is_number(answer):
-        header = "" if k else "; the first row may name the columns: text and number, or series and number"
-        raise InputError(f"{names_in(name).y[k]} must be a number; got {answer!r}{header}")
+        raise InputError(
+            f"{where} must have a number as its answer; got {answer!r}; the first row may name the columns: text and "
+            "number, or series and number"
+        )
     return float(answer) if isinstance(answer, str) else answer
 
 
-def _conll(text: str, name: str) -> Labelled:
-    """A token and its tag per line, the first and the last column; an empty line ends a sentence.
-
-    A first line that names these columns is left out.
-    """
-    sentences: list[list[tuple[str, ...]]] = [[]]
-    for number, line in enumerate(_lines(text), start=1):
-        columns = line.split("\t") if "\t" in line else _words(line)
-        columns = [_unquoted(cell) for cell in columns] if _ending(name) == ".tsv" else columns
-        named = number == 1 and columns[0].strip().lower() in TOKEN and columns[-1].strip().lower() in TAG
-        if not line.strip() or columns[0] == "-DOCSTART-" or named:
-            sentences.append([])
-        elif sentences[-1] or not (columns[0] == "#" and len(columns) > 2):  # a comment before a sentence
-            if not columns[0].strip() or not columns[-1].strip():
-                raise InputError(f"{name}, line {number} must hold a token and its tag; got {line!r}")
-            sentences[-1].append((columns[0], *columns[1:][-1:]))
-    kept = [sentence for sentence in sentences if sentence]
-    sizes = {len(row) for sentence in kept for row in sentence}
-    if sizes == {1, 2}:
-        raise InputError(f"{name} holds tokens with a tag and tokens without; give one for each, or none")
-    tags = [[row[1] for row in sentence] for sentence in kept] if sizes == {2} else []
-    return _together([[row[0] for row in sentence] for sentence in kept], tags, name, "tags")
+def _sentences(text: str, name: str) -> Iterator[Record]:
+    """A token and its tag per line, in columns; an empty line ends a sentence."""
+    sentence: list[tuple[str, ...]] = []
+    for number, line in enumerate([*_lines(text), ""], start=1):
+        if line.strip() and not line.startswith("-DOCSTART-"):
+            read = _of_conllu if _ending(name) == ".conllu" else _of_conll
+            sentence += [found] if (found := read(line, name, number, not sentence)) else []
+        elif sentence:
+            tags = [tag for _, *tagged in sentence for tag in tagged]
+            if 0 < len(tags) < len(sentence):
+                raise InputError(f"{name} holds tokens with a tag and tokens without; give one for each, or none")
+            yield Record(f"the sentence before line {number}", [token for token, *_ in sentence], tags or None)
+            sentence = []
 
 
-def _conllu(text: str, name: str) -> Labelled:
-    """The words and universal part-of-speech tags (UPOS) of a Universal Dependencies file."""
-    sentences: list[list[tuple[str, str]]] = [[]]
-    for number, line in enumerate(_lines(text), start=1):
-        columns = line.split("\t")
-        if not line.strip():
-            sentences.append([])
-        elif not line.startswith("#"):
-            if len(columns) != 10 or not columns[1]:
-                raise InputError(f"{name}, line {number} must hold the 10 columns of CoNLL-U; got {len(columns)}")
-            if columns[0].isdecimal():  # neither a range of words nor an empty node
-                sentences[-1].append((columns[1], columns[3]))
-    kept = [sentence for sentence in sentences if sentence]
-    return _together([[word for word, _ in one] for one in kept], [[tag for _, tag in one] for one in kept],
-                     name, "tags")  # fmt: skip
+def _of_conll(line: str, name: str, number: int, starts: bool) -> tuple[str, ...]:
+    """The first and the last column; nothing of a comment before a sentence, or a first line that names the columns."""
+    columns = line.split("\t") if "\t" in line else _words(line)
+    columns = [_unquoted(cell) for cell in columns] if _ending(name) == ".tsv" else columns
+    first, last = columns[0].strip(), columns[-1].strip()
+    if (number == 1 and first.lower() in TOKEN and last.lower() in TAG) or (
+        starts and columns[0] == "#" and len(columns) > 2
+    ):
+        return ()
+    if not first or not last:
+        raise InputError(f"{name}, line {number} must hold a token and its tag; got {line!r}")
+    return (columns[0], *columns[1:][-1:])
+
+
+def _of_conllu(line: str, name: str, number: int, starts: bool) -> tuple[str, ...]:
+    """The word and its universal part-of-speech tag (UPOS); nothing of a comment, a range or an empty node."""
+    columns = line.split("\t")
+    if line.startswith("#"):
+        return ()
+    if len(columns) != 10 or not columns[1]:
+        raise InputError(f"{name}, line {number} must hold the 10 columns of CoNLL-U; got {len(columns)}")
+    return (columns[1], columns[3]) if columns[0].isdecimal() else ()
 
 
 def _rows(text: str, name: str, ending: str, modality: str) -> list[list[str]]:
@@ -273,19 +261,29 @@ def _has_steps(rows: list[list[str]], may_be_tokens: bool) -> bool:
     return not may_be_tokens or any(cell in TAG for cell in named) or any(_is_number(c) for r in rows[1:2] for c in r)
 
 
-def _steps(rows: list[list[str]], name: str, modality: str, start: int = 2) -> Labelled:
+def _check_even(rows: list[list[str]], name: str) -> None:
+    wrong = next((k for k, row in enumerate(rows) if len(row) != len(rows[0])), None)
+    if wrong is not None:
+        raise InputError(f"{name}, row {wrong + 1} has {len(rows[wrong])} columns, and the first has {len(rows[0])}")
+
+
+def _steps(rows: list[list[str]], name: str, modality: str) -> Iterator[Record]:
     """A row per step: the series it belongs to, a column per channel, and the label of the series or a tag.
 
-    Steps are in the order of their rows, of which that below the names is counted as ``start``; a column ``time`` is
-    left out. Without a column STEPS, all are of one series.
+    Steps are in the order of their rows; a column ``time`` is left out. Without a column STEPS, all are of one series,
+    whose channels to forecast need no names.
     """
-    named = [cell.strip().lower() for cell in rows[0]]
+    _check_even(rows, name)
+    headed = modality != "series" or not all(map(_is_number, rows[0]))
+    titles = [cell.strip() if headed else f"channel {k}" for k, cell in enumerate(rows[0], start=1)]
+    named = [title.lower() for title in titles]
     if "" in named:
         raise InputError(
             f"{name}: column {named.index('') + 1} has no name; give it one, or leave it out if it counts the rows, "
             "as by DataFrame.to_csv(index=False)"
         )
-    allowed: tuple[str, ...] = TAG if modality == "tags" else (ANSWERS[modality].field,) if modality != "series" else ()
+    field = ANSWERS[modality].field
+    allowed: tuple[str, ...] = TAG if modality == "tags" else (field,) if modality != "series" else ()
     known = [k for k, column in enumerate(named) if column in (STEPS, *allowed)]
     if len(known) > 2 or named.count(STEPS) > 1:
         raise InputError(
@@ -298,35 +296,26 @@ def _steps(rows: list[list[str]], name: str, modality: str, start: int = 2) -> L
         raise InputError(
             f"{name} has a row per step, but no column of numbers; a whole series fits in a line of a .jsonl file"
         )
-    titles = tuple(rows[0][k].strip() for k in channels)
+    columns = tuple(titles[k] for k in channels)
     series: dict[str, Steps] = {}
-    answers: dict[str, list[str]] = {}
-    for number, row in enumerate(rows[1:], start=start):
-        if len(row) != len(named):
-            raise InputError(f"{name}, row {number} has {len(row)} columns, and the first has {len(named)}")
-        wrong = next((k for k in channels if not _is_number(row[k])), None)
-        if wrong is not None:
-            raise InputError(
-                f"{name}, row {number}: column {named[wrong]} must hold numbers; got {row[wrong]!r}; fill it or leave "
-                "the column out (only series, time and the answer may hold words)"
-            )
-        key = "all" if place is None else row[place].strip()
-        if not key:
-            raise InputError(f"{name}, row {number} does not say to which series it belongs")
-        series.setdefault(key, Steps(titles)).append([float(row[k]) for k in channels])
-        if answer is not None and row[answer].strip():
-            answers.setdefault(key, []).append(row[answer].strip())
-    several = next((key for key, found in answers.items() if len(set(found)) > 1), None)
-    if modality == "tags" or (modality == "numbers" and several is not None):  # one for each step
-        short = next((key for key in series if answers and len(answers.get(key, ())) != len(series[key])), None)
-        if short is not None:
-            why = "or none has any" if modality == "tags" else f"as series {several} has several"
-            raise InputError(f"{name}: series {short} needs a {allowed[0]} at every step, {why}")
-        return _together(list(series.values()), [answers[key] for key in series if answers], name, modality)
-    if several is not None:
-        first, second = list(dict.fromkeys(answers[several]))[:2]
-        raise InputError(f"{name}: series {several} must have one {ANSWERS[modality].field}; got {first} and {second}")
-    return _together(list(series.values()), [answers[key][0] for key in series if key in answers], name, modality)
+    cells: dict[str, list[str]] = {}
+    for number, row in enumerate(rows[headed:], start=1 + headed):
+        where = f"{name}, row {number}"
+        if not (key := "all" if place is None else row[place].strip()):
+            raise InputError(f"{where} does not say to which series it belongs")
+        steps = series.setdefault(key, Steps(columns if headed else ()))
+        steps.append(_numbers([row[k] for k in channels], where, columns))
+        cells.setdefault(key, []).append("" if answer is None else row[answer].strip())
+    given = {key: [cell for cell in found if cell] for key, found in cells.items()}
+    several = next((key for key, found in given.items() if len(set(found)) > 1), "")
+    each = modality == "tags" or (modality == "numbers" and several)
+    for key, found in given.items():
+        if each and 0 < len(found) < len(series[key]):
+            raise InputError(f"{name}: series {key} needs a {allowed[0]} at every step, or none")
+        if several and not each:
+            first, second = list(dict.fromkeys(given[several]))[:2]
+            raise InputError(f"{name}: series {several} must have one {field}; got {first} and {second}")
+        yield Record(f"series {key}", series[key], (found if each else found[0]) if found else None)
 
 
 def _is_number(cell: str) -> bool:
@@ -337,55 +326,27 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _table(rows: list[list[str]], name: str, modality: str) -> Labelled:
-    """A sequence and its answer per line; of more columns all but the last are a series. A first line may name them."""
-    named = [cell.strip().lower() for cell in rows[0]]
-    first, last, number = 0, len(named) - 1, 1  # number of the first row that is no header
-    header = [named.index(cell) for cell in SEQUENCE if cell in named]
-    if len(named) == 2 and not header and ANSWERS[modality].field in named:
-        header = [1 - named.index(ANSWERS[modality].field)]
-    twice = [cell for cell in (*SEQUENCE, ANSWERS[modality].field) if named.count(cell) > 1]
-    if twice:
+def _table(rows: list[list[str]], named: list[str], name: str, modality: str) -> Iterator[Record]:
+    """A sequence and its answer per row; of more columns all but the last are a series. The first row may name them."""
+    field, width = ANSWERS[modality].field, len(named)
+    if twice := [cell for cell in (*SEQUENCE, field) if named.count(cell) > 1]:
         raise InputError(f"{name} has more than one column {twice[0]}; rename all but one")
-    if header:
-        if named[header[0]] in ("tokens", "series"):
-            raise InputError(f"{name} is a table, which holds texts; give {named[header[0]]} in a .jsonl file")
-        first = header[0]
-        last = (
-            named.index(ANSWERS[modality].field)
-            if ANSWERS[modality].field in named
-            else 1 - first
-            if len(named) == 2
-            else 0
+    first = next((named.index(cell) for cell in SEQUENCE if cell in named), None)
+    answer = named.index(field) if field in named and width > 1 else None
+    headed = first is not None or answer is not None
+    if first is not None and named[first] in ("tokens", "series"):
+        raise InputError(f"{name} is a table, which holds texts; give {named[first]} in a .jsonl file")
+    if width < 3:
+        first = first or 0 if answer is None else 1 - answer
+        answer = 1 - first if width == 2 else None
+    elif not headed:
+        if modality == "pairs":
+            raise InputError(f"{name} must have two columns; got {width}")
+        answer = width - 1
+    _check_even(rows, name)
+    for number, row in enumerate(rows[headed:], start=1 + headed):
+        found = row[answer] if answer is not None and row[answer].strip() else None
+        rest = (cell for k, cell in enumerate(row) if k != answer)
+        yield Record(
+            f"row {number}", row[first] if first is not None else _numbers([*rest], f"{name}, row {number}"), found
         )
-        rows, number = rows[1:], 2
-    wrong = [k for k, row in enumerate(rows) if len(row) != len(named)]
-    if wrong:
-        raise InputError(
-            f"{name}, row {wrong[0] + number} has {len(rows[wrong[0]])} columns, and the first has {len(named)}"
-        )
-    if len(named) == 1 or (len(named) > 2 and header and ANSWERS[modality].field not in named):
-        return _together([row[first] for row in rows], [], name, modality)
-    if len(named) == 2 or header:
-        found = _together([row[first] for row in rows], _column(rows, last, name, number, modality), name, modality)
-        return found._replace(maybe_header=not header)
-    if modality == "pairs":
-        raise InputError(f"{name} must have two columns; got {len(named)}")
-    if ANSWERS[modality].field in named:
-        last, rows, number = named.index(ANSWERS[modality].field), rows[1:], 2
-    try:
-        series = [_series([*row[:last], *row[last + 1 :]], f"{name}, row {k}") for k, row in enumerate(rows, number)]
-    except InputError as error:
-        raise InputError(
-            f"{error}; the first row may name the columns: text and {ANSWERS[modality].field}, series and "
-            f"{ANSWERS[modality].field} (a row per step), or {ANSWERS[modality].field} alone"
-        ) from error
-    return _together(series, _column(rows, last, name, number, modality), name, modality)
-
-
-def _column(rows: Sequence[list[str]], column: int, name: str, first: int, modality: str) -> list[str]:
-    """The answers in a column of a table whose rows are counted from ``first``; none if all its cells are empty."""
-    empty = [k for k, row in enumerate(rows, first) if not row[column].strip()]
-    if empty and len(empty) < len(rows):
-        raise InputError(f"{name}, row {empty[0]} has no {ANSWERS[modality].field}; give one for each, or none")
-    return [] if empty else [row[column] for row in rows]

@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers import ANSWERS
 from hmrnn.kinds.labels.corpus import LabelCorpus, forecast_corpus, make_corpus
-from hmrnn.kinds.labels.files import check_no_header, decoded, parse, parse_series
-from hmrnn.kinds.labels.sequences import names_in
-from hmrnn.kinds.labels.settings import LabelData, SeriesData
+from hmrnn.kinds.labels.files import check_no_header, parse, series_in
+from hmrnn.kinds.labels.sequences import columns, names_in
+from hmrnn.kinds.labels.settings import SeriesData
 from hmrnn.utils import archives
+from hmrnn.utils.inputs import decoded
 
 Progress = Callable[[int, int], None]
 
@@ -30,8 +29,25 @@ def load_labelled(config: Any, progress: Progress | None = None) -> LabelCorpus:
         )
     paths = [Path(path).expanduser() for path in config.path]
     name = ", ".join(path.name for path in paths)
-    texts = _texts(paths, progress)
-    return _series(config, texts, name) if modality == "series" else _labelled(config, modality, texts, name)
+    found = [(path, parse(text, path.name, modality)) for path, text in _texts(paths, progress)]
+    given = [sequence for _, one in found for sequence in one.sequences]
+    names, share = names_in(name), config.valid_fraction
+    if isinstance(config, SeriesData):
+        series = series_in(given, names.X)
+        return forecast_corpus(
+            series, config.ahead, config.reads, name=name, valid_fraction=share, channels=columns(given[0])
+        )
+    answers, first = [], []
+    for path, one in found:
+        if one.answers is None:
+            raise InputError(f"{path} holds no {ANSWERS[modality].field}; expected {ANSWERS[modality].formats}")
+        if modality == "labels" and one.maybe_header:
+            check_no_header(str(path), one.answers)
+        if modality == "pairs" and one.maybe_header:
+            first.append(f"{reprlib.repr(one.sequences[0])} -> {reprlib.repr(one.answers[0])}")
+        answers += one.answers
+    corpus = make_corpus(modality, given, answers, name=name, valid_fraction=share, seed=config.split_seed, names=names)
+    return dataclasses.replace(corpus, first=", ".join(first))
 
 
 def _texts(paths: list[Path], progress: Progress | None) -> Iterator[tuple[Path, str]]:
@@ -41,37 +57,3 @@ def _texts(paths: list[Path], progress: Progress | None) -> Iterator[tuple[Path,
         if path.is_dir():
             raise InputError(f"{path} is a directory; name the files in it")
         yield path, decoded(archives.read_whole(path, report), str(path))
-
-
-def _labelled(config: LabelData, modality: str, texts: Iterator[tuple[Path, str]], name: str) -> LabelCorpus:
-    sequences, answers, first = [], [], []
-    for path, text in texts:
-        found = parse(text, path.name, modality)
-        if found.answers is None:
-            raise InputError(f"{path} holds no {ANSWERS[modality].field}; expected {ANSWERS[modality].formats}")
-        if modality == "labels" and found.maybe_header:
-            check_no_header(str(path), found.answers)
-        if modality == "pairs" and found.maybe_header:
-            first.append(f"{reprlib.repr(found.sequences[0])} -> {reprlib.repr(found.answers[0])}")
-        sequences += found.sequences
-        answers += found.answers
-    corpus = make_corpus(
-        modality, sequences, answers, name=name, valid_fraction=config.valid_fraction, seed=config.split_seed,
-        names=names_in(name),
-    )  # fmt: skip
-    return dataclasses.replace(corpus, first=", ".join(first))
-
-
-def _series(config: SeriesData, texts: Iterator[tuple[Path, str]], name: str) -> LabelCorpus:
-    series: list[np.ndarray] = []
-    channels: tuple[str, ...] = ()
-    for path, text in texts:
-        found, names = parse_series(text, path.name, channels)
-        if series and found[0].shape[1] != series[0].shape[1]:
-            got = f"{path.name} has {found[0].shape[1]}, and those before have {series[0].shape[1]}"
-            raise InputError(f"all series must have as many channels; {got}")
-        series += found
-        channels = channels or names
-    return forecast_corpus(
-        series, config.ahead, config.reads, name=name, valid_fraction=config.valid_fraction, channels=channels
-    )
