@@ -43,10 +43,8 @@ def read_ends(path: str | Path, length: int) -> np.ndarray:
     try:
         with open(os.path.expanduser(path), encoding="utf-8") as file:
             text = file.read(_LONGEST_FILE + 1)
-    except OSError as error:
-        raise InputError(f"the file of gold ends, {path}, cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"the file of gold ends, {path}, is not UTF-8 text: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the file of gold ends, {path}, cannot be read as UTF-8 text: {error}") from error
     if len(text) > _LONGEST_FILE:
         raise InputError(f"the file of gold ends, {path}, has more than {_LONGEST_FILE:,} characters")
     ends = []

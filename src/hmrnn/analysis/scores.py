@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmrnn.analysis.baselines import every_position, fixed_length, most_uncertain, surprise_rises, surprise_rises_most
+from hmrnn.config.checks import Natural, checked
 from hmrnn.errors import InputError
 
 TOLERANCES = (0, 1)
@@ -89,8 +90,7 @@ def score(found: ArrayLike, gold: ArrayLike, length: int, *, tolerance: int = 0)
         length: of the sequence, in symbols; an end at this position is not counted.
         tolerance: symbols by which a found end may miss. A gold end is matched with at most one found end.
     """
-    if tolerance < 0:
-        raise InputError(f"tolerance must not be negative; got {tolerance}")
+    checked("tolerance", tolerance, Natural)
     found, gold = _inner(found, length, "found"), _inner(gold, length, "gold")
     return BoundaryScores(len(found), len(gold), _matches(found, gold, tolerance))
 

@@ -192,13 +192,8 @@ def _per_direction(boundaries: Tensor | None, alone: bool) -> tuple[Tensor | Non
     """The forced boundaries of the two directions; ``alone``: of one sequence, without a batch dimension."""
     if boundaries is None:
         return None, None
-    if not isinstance(boundaries, Tensor):
-        raise InputError(f"boundaries must be None or a tensor; got {type(boundaries).__name__}")
-    if boundaries.dim() != (3 if alone else 4) or boundaries.shape[-1] != 2:
-        raise InputError(
-            f"boundaries must have the shape of out.boundaries, ({'T' if alone else 'T, B'}, L-1, 2), the last axis "
-            f"for the direction; got {tuple(boundaries.shape)}"
-        )
+    steps = ("T",) if alone else ("T", "B")
+    checks.check_tensor("boundaries", boundaries, (*steps, "L-1", 2))  # the last axis is the direction
     return boundaries[..., 0], boundaries[..., 1]
 
 
@@ -232,13 +227,12 @@ class Stack(nn.Module):
         if not networks:
             raise InputError("networks must hold at least one network")
         for below, above in itertools.pairwise(networks):
-            if above.input_size != sum(below.output_sizes):
+            wanted = sum(below.output_sizes)
+            if (above.input_size, above.batch_first) != (wanted, below.batch_first):
                 raise InputError(
-                    f"each network of a stack must have the input_size sum(below.output_sizes) = "
-                    f"{sum(below.output_sizes)}; got {above.input_size}"
+                    f"each network of a stack must have the input_size sum(below.output_sizes) = {wanted}, and the "
+                    f"batch_first of the one below; got {above.input_size} and {above.batch_first}"
                 )
-            if above.batch_first != below.batch_first:
-                raise InputError("the networks of a stack must agree in batch_first")
         self.networks = nn.ModuleList(networks)
 
     @property

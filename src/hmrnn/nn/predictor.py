@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig, ModelConfig
-from hmrnn.config.checks import Share
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import argument, check_input, check_lengths, check_tensor, check_values
+from hmrnn.nn.checks import check_input, check_lengths, check_tensor, check_values
 from hmrnn.nn.context import Condition, extra_size, make_context
 from hmrnn.nn.distributions import Categorical, Prediction
 from hmrnn.nn.dropout import drop_units
@@ -82,7 +81,7 @@ class GatedOutput(nn.Module):
     def __init__(self, hidden_sizes: Sequence[int], output_size: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.size = output_size
-        self.dropout = argument("dropout", dropout, Share)
+        self.dropout = dropout
         self.gates = nn.Linear(sum(hidden_sizes), len(hidden_sizes), bias=False)  # w of (11)
         self.embeddings = nn.ModuleList(nn.Linear(size, output_size, bias=False) for size in hidden_sizes)  # Wᵉ of (12)
 
@@ -270,11 +269,10 @@ class Predictor(nn.Module):
         """Steps as the model reads them, on its device: indices of symbols, checked, or numbers in its dtype."""
         if not self._symbols:
             return torch.from_numpy(steps).to(self.rnn.parameter)
-        if steps.size and steps.dtype.kind not in "iu":
-            raise InputError(f"symbols must be whole numbers; got {steps.dtype}")
         count = self.embedding.num_embeddings
-        if steps.size and not 0 <= steps.min() <= steps.max() < count:
-            raise InputError(f"symbols must lie between 0 and {count - 1}; got {steps.min()} to {steps.max()}")
+        if steps.size and not (steps.dtype.kind in "iu" and 0 <= steps.min() <= steps.max() < count):
+            got = f"{steps.min()} to {steps.max()}, of {steps.dtype}"
+            raise InputError(f"symbols must be whole numbers between 0 and {count - 1}; got {got}")
         return torch.from_numpy(steps.astype(np.int64)).to(self.embedding.weight.device)
 
     @property

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Annotated, Literal, NamedTuple, cast
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
 from hmrnn.config.checks import Count, Natural
@@ -15,7 +16,6 @@ from hmrnn.nn.checks import Sizes, argument, check_lengths, readable
 from hmrnn.nn.output import Lengths, Output
 
 Pool = Literal["last", "mean", "max", "attention"]
-POOLS: tuple[str, ...] = get_args(Pool)
 
 
 class SegmentStates(NamedTuple):
@@ -61,8 +61,7 @@ def segment_states(out: Output, level: int | None = 1, lengths: Lengths = None) 
     if hidden[0].dim() != 3:
         raise InputError(f"segments need a batch dimension; got hidden of shape {tuple(hidden[0].shape)}")
     T, B, levels = boundaries.shape[:3]
-    if level is not None and argument("level", level, Natural) > levels:
-        raise InputError(f"level must lie between 0 (steps) and {levels}, the number of detectors; got {level}")
+    argument("level", level, Annotated[int, Meta(ge=0, le=levels)] | None)
     z = boundaries[..., 0] if both else boundaries  # (T, B, L-1)
     ended = torch.zeros(T, B, dtype=torch.bool, device=z.device)
     if level is not None:

@@ -56,10 +56,8 @@ def read_metrics(path: Path, size: int | None = None) -> list[dict[str, Any]]:
         if data is None:
             raise InputError(f"{path} is damaged: it has more than {LARGEST:,} bytes")
         written = data[:size].decode().splitlines()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); expected a run directory") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is damaged: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read, or is damaged: {error}; expected a run directory") from error
     lines: list[dict[str, Any]] = []
     shape = None
     for number, text in enumerate(written, start=1):

@@ -40,21 +40,18 @@ class RunDirectory:
 
     def config(self) -> Config:
         """The config of the run."""
-        path = self.path / "config.json"
+        path, states = self.path / "config.json", self.states()
+        if not states and not path.exists():
+            raise InputError(f"there is no run to resume in {self.path}; start a new one")
         try:
             data = files.content(path, LARGEST_CONFIG)
             if data is None:
                 raise InputError(f"{path} is damaged: it has more than {LARGEST_CONFIG:,} bytes")
             return from_json(data, Config, str(path))
-        except FileNotFoundError as error:
-            if not (states := self.states()):
-                raise InputError(f"there is no run to resume in {self.path}; start a new one") from error
-            raise InputError(f"{path} is gone; copy it from {states[-1]}") from error
-        except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror}); put the config of the run back") from error
-        except InputError as error:
-            copy = f"; to resume the run, copy it from {states[-1]}" if (states := self.states()) else ""
-            raise InputError(f"{error}{copy}") from error
+        except (OSError, InputError) as error:
+            wrong = error if isinstance(error, InputError) else f"{path} cannot be read ({error.strerror})"
+            copy = f"; to resume the run, copy it from {states[-1]}" if states else ""
+            raise InputError(f"{wrong}{copy}") from error
 
     def check(self, *, resume: bool, overwrite: bool) -> None:
         """Raise InputError if a run cannot start here."""

@@ -16,7 +16,6 @@ from hmrnn.kinds.text.words.segmental import (
     sum_segmentations,
     windows,
 )
-from refusals import refused
 
 CASES = [(1, 1), (1, 3), (5, 3), (6, 2), (7, 9)]
 
@@ -164,8 +163,3 @@ def test_a_long_run_that_must_not_be_cut_is_cut_nevertheless():
     scores = head(torch.zeros(8, 1, 5, dtype=torch.float64), windows(torch.zeros(8, 1, dtype=torch.long), 3)).closed
     assert math.isfinite(sum_segmentations(scores).total.item())
     assert best_segmentation(scores)[0][-1] == 8
-
-
-def test_wrong_rules_are_refused():
-    with refused():
-        tiny_head(rules=np.zeros((3, 3), np.int8))

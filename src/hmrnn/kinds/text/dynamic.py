@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.config.checks import LARGEST_NUMBER
+from hmrnn.config.checks import Count, NotNegative, Proportion, checked, types_of
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.evaluate import Evaluation, Piece, evaluation, read_text
 from hmrnn.kinds.text.network import LanguageModel
@@ -31,21 +31,16 @@ DAMPING = 0.1
 class Dynamic:
     """Settings of dynamic evaluation."""
 
-    learning_rate: float = 0.0003
+    learning_rate: NotNegative = 0.0003
     """The step of a weight whose gradient is as large as its root mean square so far."""
-    decay: float = 0.003
+    decay: Proportion = 0.003
     """The share of the way back to the trained weights, taken after each segment."""
-    segment_length: int = 100
+    segment_length: Count = 100
     """Symbols of a segment: the weights change after each one, and the gradient is truncated there."""
 
-    def check(self) -> None:
-        """Raise InputError if a setting is out of range."""
-        if not 0 <= self.learning_rate <= LARGEST_NUMBER:
-            raise InputError(f"the learning rate must lie between 0 and {LARGEST_NUMBER:g}; got {self.learning_rate}")
-        if not 0 <= self.decay <= 1:
-            raise InputError(f"decay must lie between 0 and 1; got {self.decay}")
-        if self.segment_length < 1:
-            raise InputError(f"segment length must be at least 1; got {self.segment_length}")
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            checked(name, value, types_of(Dynamic)[name])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +80,6 @@ def read_dynamically(
 
     ``note`` is called with each segment and the surprise (T, 1) of its symbols in nats, before the weights follow it.
     """
-    dynamic.check()
     length = dynamic.segment_length
     with _borrowed(model) as (parameters, trained):
         follower = _Follower(parameters, trained, dynamic)

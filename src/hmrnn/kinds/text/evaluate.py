@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.analysis.gold import Found
+from hmrnn.config.checks import Count, Natural, checked
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.words.ends import HeadScores
@@ -142,8 +143,7 @@ def cut(count: int, streams: int, warmup: int, chunk: int = 100) -> tuple[int, i
 
     At most ``streams``: none is shorter than its warm-up or a chunk. A single stream has no warm-up.
     """
-    if streams < 1 or warmup < 0:
-        raise InputError(f"streams must be at least 1 and warmup at least 0; got {streams} and {warmup}")
+    checked("streams", streams, Count), checked("warmup", warmup, Natural)
     streams = max(1, min(streams, count // max(1, warmup, chunk)))
     streams = -(-count // -(-count // streams))  # parts of equal length may need fewer
     return streams, warmup if streams > 1 else 0

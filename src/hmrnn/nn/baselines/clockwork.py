@@ -52,14 +52,10 @@ class ClockworkRNN(Baseline):
 
     def make(self) -> None:
         modules = self.num_modules
-        if any(size % modules for size in self.hidden_sizes):
+        if any(size % modules or (self.layer_norm and size == modules) for size in self.hidden_sizes):
             raise InputError(
-                f"hidden_size must be a multiple of the number of clockwork modules, {modules}; got {self.hidden_sizes}"
-            )
-        if self.layer_norm and modules in self.hidden_sizes:
-            raise InputError(
-                f"layer_norm needs modules of at least two units; got {modules} modules "
-                f"in layers of {self.hidden_sizes}"
+                f"hidden_size must be a multiple of the number of clockwork modules, {modules}, and with layer_norm "
+                f"not that number itself; got {self.hidden_sizes}"
             )
         H = self.hidden_sizes
         self.U = nn.ModuleList(

@@ -17,9 +17,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmrnn.config.checks import Count, Share
-from hmrnn.errors import InputError
-from hmrnn.nn.checks import argument
 from hmrnn.nn.dropout import drop_units
 
 NONE = -1
@@ -170,12 +167,8 @@ class SegmentalHead(nn.Module):
         reader: bool = False,
     ) -> None:
         super().__init__()
-        self.num_symbols, self.longest = (
-            argument("num_symbols", num_symbols, Count),
-            argument("longest", longest, Count),
-        )
-        self.dropout = argument("dropout", dropout, Share)
-        self.start = nn.Linear(context_size, argument("size", size, Count))
+        self.num_symbols, self.longest, self.dropout = num_symbols, longest, dropout
+        self.start = nn.Linear(context_size, size)
         self.embedding = nn.Embedding(num_symbols + 1, size)  # the last one begins a segment
         self.reader = nn.LSTM(size, context_size) if reader else None
         self.decoder = nn.GRU(size, size)
@@ -183,8 +176,6 @@ class SegmentalHead(nn.Module):
         self.end = nn.Linear(size, 1)
         # an end is as unlikely as any symbol: if segments began short, the decoder would not learn to spell words
         nn.init.constant_(self.end.bias, -math.log(num_symbols))
-        if rules is not None and rules.shape != (num_symbols, num_symbols):
-            raise InputError(f"rules must have shape {(num_symbols, num_symbols)}; got {rules.shape}")
         table = np.zeros((num_symbols + 1, num_symbols + 1), np.int8)  # the last row and column are for NONE
         if rules is not None:
             table[:-1, :-1] = rules
