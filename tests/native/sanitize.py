@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,8 +28,15 @@ sys.path.append(str(HERE.parent))
 
 from against_reference import Case, Values, evaluate, make, worst  # noqa: E402
 from hmrnn import HMLSTM  # noqa: E402
+from hmrnn.config import DetectorConfig  # noqa: E402
+from hmrnn.kinds.strokes.network import HandwritingModel  # noqa: E402
+from hmrnn.kinds.strokes.settings import StrokeModelConfig  # noqa: E402
+from hmrnn.kinds.text.network import LanguageModel  # noqa: E402
+from hmrnn.nn.predictor import Predictor  # noqa: E402
 from hmrnn.ops import reference  # noqa: E402
 from hmrnn.ops.native import build, engine, library  # noqa: E402
+from hmrnn.reading.read import Reader  # noqa: E402
+from hmrnn.reading.sample import draw, seeded  # noqa: E402
 
 CASES = 40
 OPTIONS: dict[str, tuple[Any, ...]] = {
@@ -147,12 +155,32 @@ def stepwise(case: Case, dtype: torch.dtype, seed: int, engine: str) -> Values:
     return values
 
 
+def drawn(case: Case, dtype: torch.dtype, seed: int, name: str) -> Values:
+    """Symbols, or points."""
+    torch.manual_seed(seed)
+    config = StrokeModelConfig(
+        hidden_size=case.sizes, num_layers=len(case.sizes), layer_norm=case.layer_norm, flush=case.flush,
+        top_down=case.top_down, copy=case.copy, output_size=case.input_size, embedding_size=case.input_size,
+        mixtures=3, halt=case.lengths,
+    )  # fmt: skip
+    detectors = DetectorConfig(on_copy=case.on_copy, hidden=case.hidden)
+    kinds: Any = (HandwritingModel, {}), (partial(LanguageModel, case.symbols), {"top_k": 3, "top_p": 0.8})
+    kind, how = kinds[case.symbols > 0]
+    model: Predictor = kind(config, engine=name, detectors=detectors).to(dtype)
+    model.apply(lambda part: [p.data.normal_(0, 0.5) for p in part.parameters(recurse=False)] and None)
+    start = torch.ones(case.T, case.B, *model.step_shape).to(torch.int64 if case.symbols else dtype)
+    lengths = torch.arange(case.B) % case.T
+    steps = draw(Reader(model, case.B), start, seeded(seed), lengths, **how)
+    return {f"draw {t}": step[lengths <= t].double() for t, step in zip(range(40), steps)}
+
+
 def record(path: Path, seed: int) -> None:
     """Run a random case in both engines, and write the calls of the native one into a file."""
     chance = random.Random(seed)
     case = Case(**{name: chance.choice(values) for name, values in OPTIONS.items()})
     dtype, threads = chance.choice(list(LARGEST_ERROR)), chance.choice((1, 2, 3, 4))
-    run = stepwise if seed % 4 == 0 else at_once
+    run = {0: stepwise, 2: drawn}.get(seed % 4, at_once)
+    dtype = torch.float64 if run is drawn else dtype  # in float32 a draw at the edge between two may be the other
     with open(path, "wb") as file, pytest.MonkeyPatch.context() as patch:
         recorder = Recorder(file, LARGEST_ERROR[dtype])
         patch.setattr(Tensor, "data_ptr", lambda a: recorder.data_ptr(a))

@@ -86,7 +86,7 @@ class Categorical(NamedTuple):
     ) -> Tensor:
         """(...): one symbol from each, drawn with :meth:`probabilities`."""
         p = self.probabilities(temperature, top_k, top_p)
-        return torch.multinomial(p.reshape(-1, p.shape[-1]), 1, generator=generator).view(p.shape[:-1])
+        return choose(p, torch.rand(p.shape[:-1], dtype=p.dtype, generator=generator))
 
     def next_input(self, drawn: Tensor) -> Tensor:
         """The symbols themselves."""
@@ -97,6 +97,12 @@ class Categorical(NamedTuple):
         return gumbel_argmax(self.logits.float())
 
 
+def choose(p: Tensor, uniform: Tensor) -> Tensor:
+    """(...): the first of the shares p (..., N) whose sum with those before it exceeds the part ``uniform`` of all."""
+    sums = p.cumsum(-1)
+    return (sums <= uniform[..., None] * sums[..., -1:]).sum(-1)
+
+
 def gumbel_argmax(logits: Tensor) -> Tensor:
     """(...): an index drawn from each softmax of logits (..., N), by torch's generator of their device."""
     return (logits - torch.empty_like(logits).exponential_().log()).argmax(-1)
@@ -105,9 +111,14 @@ def gumbel_argmax(logits: Tensor) -> Tensor:
 def for_draws(parts: Iterable[Tensor]) -> list[Tensor]:
     """The parts of a prediction in float64 on the CPU; InputError if one is not finite."""
     moved = [part.detach().to("cpu", torch.float64) for part in parts]
-    if not all(bool(part.isfinite().all()) for part in moved):
+    check_drawn(*moved)
+    return moved
+
+
+def check_drawn(*parts: Tensor) -> None:
+    """InputError if one of them is not finite."""
+    if not all(bool(part.isfinite().all()) for part in parts):
         raise InputError(
             "the network's outputs are not finite, so nothing can be drawn: this model has diverged; use an earlier "
             "checkpoint"
         )
-    return moved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -154,6 +154,20 @@ def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tenso
     return total.expand(moved.shape[:2])
 
 
+class Draws(NamedTuple):
+    """How the native engine draws what follows, from a linear layer over the output module."""
+
+    head: nn.Linear
+    numbers: int
+    """Random numbers of which a draw is made."""
+    width: int
+    """Numbers that a draw gives."""
+    choices: tuple[int, ...]
+    """``top_k``; components of a stroke mixture, 0 for a softmax; whether halts are drawn."""
+    reals: tuple[float, ...]
+    """The temperature, the bias of strokes, ``top_p``; the least deviation and the largest correlation of strokes."""
+
+
 class Predictor(nn.Module):
     """A network that predicts what follows each step of a sequence; the base of the networks of all kinds of data.
 
@@ -217,6 +231,10 @@ class Predictor(nn.Module):
     def expect(self, embedding: Tensor) -> Prediction:
         """The prediction from an output embedding (..., output_size)."""
         raise NotImplementedError
+
+    def draws(self, *args: Any, **how: Any) -> Draws | None:
+        """What :meth:`expect` and its prediction's ``sample`` do, if the native engine can do it; else None."""
+        return None
 
     def boundaries(self, x: Tensor) -> Tensor | None:
         """(..., L-1): the boundaries given with the steps, NaN where the detector decides; None if there are none."""
@@ -331,6 +349,13 @@ class SymbolPredictor(Predictor):
         """From the softmax; a ridge regression gives probabilities, some of them negative."""
         scores = self.softmax(embedding)
         return Categorical(scores.float().clamp(min=LEAST).log() if self.config.ridge else scores)
+
+    def draws(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> Draws | None:
+        if type(self).expect is not SymbolPredictor.expect or self.config.ridge or self.given is not None:
+            return None
+        top_k = 1 if temperature == 0 else min(top_k or self.num_symbols, self.num_symbols)
+        reals = (temperature or 1.0, 0.0, top_p or 1.0, 0.0, 0.0)
+        return Draws(self.softmax, 1, 1, (top_k, 0, 0), reals)
 
     def boundaries(self, x: Tensor) -> Tensor | None:
         return None if self.given is None else self.given[x.long().clamp(0, self.num_symbols - 1)]

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.nn.distributions import for_draws, gumbel_argmax
+from hmrnn.nn.distributions import choose, for_draws, gumbel_argmax
 
 POINT_SIZE = 3
 """Δx, Δy, pen_up."""
@@ -22,6 +22,8 @@ FLOOR = 1e-3
 """The smallest deviation of a stroke mixture, in units of the training deviation. Without it, likelihood has no bound:
 the steps of a digitiser are whole numbers, and a Gaussian can narrow around one of them without end."""
 MAX_CORRELATION = 0.9999
+DRAWS = 4
+"""Random numbers of which a point is made."""
 PER_COMPONENT = 6
 """Numbers of a component of a stroke mixture: weight, two means, two deviations, correlation."""
 
@@ -109,15 +111,20 @@ class StrokeMixture(NamedTuple):
         ``bias`` is Graves's: deviations shrink by e^-bias and weights are sharpened, so that the writing gets neater.
         ``temperature`` 0 takes the mean of the likeliest component and the likelier state of the pen.
         """
+        return self.made_of(_uniform(self.pen, DRAWS, generator), temperature, bias)
+
+    def made_of(self, uniform: Tensor, temperature: float, bias: float) -> Tensor:
+        """As :meth:`sample`, of numbers (..., DRAWS) between 0 and 1."""
         mixture = StrokeMixture(*for_draws(self))
-        pen = mixture.pen
-        k = _component(mixture.log_weights, temperature, 1 + bias, generator)  # (..., 1)
+        of_component, of_pen, of_radius, of_angle = uniform.unbind(-1)
         if temperature == 0:
-            lifted = (pen > 0).to(pen.dtype)
+            k = mixture.log_weights.argmax(-1, keepdim=True)  # (..., 1)
         else:
-            uniform = torch.rand(pen.shape, dtype=pen.dtype, generator=generator)
-            lifted = (uniform < torch.sigmoid(pen / temperature)).to(pen.dtype)
-        x, y = torch.randn((*pen.shape, 2), dtype=pen.dtype, generator=generator).unbind(-1)
+            weights = torch.softmax(mixture.log_weights * ((1 + bias) / temperature), dim=-1)
+            k = choose(weights, of_component)[..., None]
+        lifted = _happens(mixture.pen, of_pen, temperature)
+        radius, angle = torch.sqrt(-2 * torch.log1p(-of_radius)), 2 * math.pi * of_angle
+        x, y = radius * torch.cos(angle), radius * torch.sin(angle)  # independent unit normals (Box and Muller)
         mean, log_deviation = (_of_component(part, k) for part in (mixture.means, mixture.log_deviations))
         correlation, rest = (part.gather(-1, k)[..., 0] for part in (mixture.correlation, mixture.rest))
         correlated = torch.stack([x, correlation * x + torch.sqrt(rest) * y], dim=-1)
@@ -168,11 +175,11 @@ class Halting(NamedTuple):
         self, generator: torch.Generator | None = None, *, temperature: float = 1.0, bias: float = 0.0
     ) -> Tensor:
         """(..., 4) float64: one point from each, and 1 if it is the last; at ``temperature`` 0 the likelier of both."""
-        point = self.mixture.sample(generator, temperature=temperature, bias=bias)
-        (halt,) = for_draws([self.halt])
-        drawn = torch.rand(halt.shape, dtype=halt.dtype, generator=generator) if temperature > 0 else 0.5
-        last = torch.sigmoid(halt / temperature if temperature > 0 else halt) > drawn
-        return torch.cat([point, last[..., None].to(point.dtype)], dim=-1)
+        uniform = _uniform(self.halt, DRAWS + 1, generator)
+        point = self.mixture.made_of(uniform[..., :DRAWS], temperature, bias)
+        [halt] = for_draws([self.halt])
+        last = _happens(halt, uniform[..., DRAWS], temperature)
+        return torch.cat([point, last[..., None]], dim=-1)
 
     def next_input(self, drawn: Tensor) -> Tensor:
         """(..., 3): the points; a halt is not read."""
@@ -195,13 +202,15 @@ def _cubature(dimensions: int, like: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(torch.linalg.cholesky(covariance), points.T, upper=False).T.to(like)
 
 
-def _component(log_weights: Tensor, temperature: float, sharpness: float, generator: torch.Generator | None) -> Tensor:
-    """(..., 1): a component drawn from each mixture; the likeliest at temperature 0."""
-    if temperature == 0:
-        return log_weights.argmax(-1, keepdim=True)
-    weights = torch.softmax(log_weights * (sharpness / temperature), dim=-1)
-    drawn = torch.multinomial(weights.reshape(-1, weights.shape[-1]), 1, generator=generator)
-    return drawn.view(*log_weights.shape[:-1], 1)
+def _uniform(like: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """(..., count) float64 on the CPU: drawn between 0 and 1."""
+    return torch.rand((*like.shape, count), dtype=torch.float64, generator=generator)
+
+
+def _happens(log_odds: Tensor, uniform: Tensor, temperature: float) -> Tensor:
+    """(...): 1 where an event happens; at temperature 0 where it is the likelier of both."""
+    happens = log_odds > 0 if temperature == 0 else uniform < torch.sigmoid(log_odds / temperature)
+    return happens.to(log_odds.dtype)
 
 
 def _of_component(part: Tensor, k: Tensor) -> Tensor:

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig
 from hmrnn.errors import InputError
-from hmrnn.kinds.strokes.mixture import POINT_SIZE, Halting, StrokeMixture, head_size
+from hmrnn.kinds.strokes.mixture import DRAWS, FLOOR, MAX_CORRELATION, POINT_SIZE, Halting, StrokeMixture, head_size
 from hmrnn.kinds.strokes.settings import StrokeModelConfig
 from hmrnn.nn.checks import check_lengths
 from hmrnn.nn.output import Output
-from hmrnn.nn.predictor import Predictor
+from hmrnn.nn.predictor import Draws, Predictor
 from hmrnn.ops.interface import within
 
 
@@ -55,6 +55,13 @@ class HandwritingModel(Predictor):
             if self.config.halt:
                 return Halting(StrokeMixture.from_vector(vector[..., :-1]), vector[..., -1])
             return StrokeMixture.from_vector(vector)
+
+    def draws(self, temperature: float = 1.0, bias: float = 0.0) -> Draws | None:
+        if type(self).expect is not HandwritingModel.expect:
+            return None
+        halts = int(self.config.halt)
+        choices, reals = (1, self.config.mixtures, halts), (temperature, bias, 1.0, FLOOR, MAX_CORRELATION)
+        return Draws(self.density, DRAWS + halts, POINT_SIZE + halts, choices, reals)
 
     def log_likelihood(self, points: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Output]:
         """(T-1, B): the log-density in nats of each point (T, B, 3) but the first, given those before it; 0 in padding.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
@@ -77,7 +77,7 @@ def write(
 
 
 def draw_line(
-    model: HandwritingModel, start: Tensor, points: int, *, seed: int | None, condition: Condition | None, **how: float
+    model: HandwritingModel, start: Tensor, points: int, *, seed: int | None, condition: Condition | None, **how: Any
 ) -> Iterator[np.ndarray]:
     """The steps (B, 3) of lines that follow ``start`` (n, B, 3), as the network reads them; at most ``points``.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 from msgspec import Meta
 
 from hmrnn.config.checks import NotNegative
@@ -78,21 +79,18 @@ def continue_all(
     symbols for a prompt and a seed depend on the other prompts.
     """
     _check(length, **how)
-    generator, lengths = seeded(seed), np.array([len(prompt) for prompt in prompts])
-    symbols = np.zeros((int(lengths.max()) + length, len(prompts)), np.int64)  # (T, B)
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    first, longest = int(lengths.min()), int(lengths.max())
+    start = np.zeros((longest, len(prompts)), np.int64)  # (T, B)
     for b, prompt in enumerate(prompts):
-        symbols[: len(prompt), b] = prompt
-    reader = Reader(model, len(prompts), condition)
-    for t, row in enumerate(symbols):
-        drawing = (lengths <= t) & (t < lengths + length)
-        if t:
-            reader.read(model.as_input(symbols[t - 1]))
-        if drawing.any():
-            drawn = reader.predict().sample(generator, **how)
-            row[drawing] = drawn.cpu().numpy()[drawing]
+        start[: len(prompt), b] = prompt
+    drawn = np.zeros((longest - first + length, len(prompts)), np.int64)
+    steps = draw(Reader(model, len(prompts), condition), model.as_input(start), seeded(seed), lengths, **how)
+    for k, (row, step) in enumerate(zip(drawn, steps)):
+        row[:] = step.numpy()
         if progress is not None:
-            progress(t + 1, len(symbols))
-    found = [symbols[n : n + length, b] for b, n in enumerate(lengths.tolist())]
+            progress(first + k + 1, longest + length)
+    found = [drawn[n - first :][:length, b] for b, n in enumerate(lengths.tolist())]
     return [each[: next(iter(np.flatnonzero(each == stop)), length)] for each in found]
 
 

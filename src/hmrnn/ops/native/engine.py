@@ -130,6 +130,24 @@ class Streamed(State):
         return State, tuple(self)  # which torch.load reads
 
 
+class Drawing(NamedTuple):
+    """Steps that are drawn while the network reads, from a linear layer over the output module."""
+
+    terms: Sequence[Tensor]  # of the first M layers (O + M, H_l): their embeddings, then their columns of the gates
+    weight: Tensor  # (N, O)
+    offset: Tensor  # (N,)
+    starts: Tensor  # (B,) int64: the first step that is drawn
+    uniform: Tensor  # (T, B, n) float64: what draws are made of, between 0 and 1
+    drawn: Tensor  # (T, B, m) float64: what was drawn, which is also written where the network reads it
+    choices: tuple[int, ...]  # top_k; components of a stroke mixture, 0 for a softmax; whether halts are drawn
+    reals: tuple[float, ...]  # temperature, bias, top_p; the least deviation and the largest correlation
+
+    def words(self) -> bytes:
+        sizes = [len(self.terms), self.weight.shape[1], len(self.weight), self.uniform.shape[2], self.drawn.shape[2]]
+        tensors = [*self.terms, self.weight, self.offset, self.starts, self.uniform, self.drawn]
+        return words([*self.choices, *sizes, *tensors], self.reals)
+
+
 class _Given(NamedTuple):
     """The arguments of a call apart from those that have gradients."""
 
@@ -139,6 +157,7 @@ class _Given(NamedTuple):
     noise: Tensor | None  # (T, B, L-1)
     kept: list[Tensor]  # L of (T, B, H_l), or none
     seen: list[Tensor]  # L-1 of (B, H_l), or none
+    drawing: Drawing | None
 
 
 def _header(o: Options, boundary: str) -> tuple[list[int], list[float]]:
@@ -168,7 +187,9 @@ class _Pass:
         numbers = [T, B, 0 if given.indices is None else len(x), keep, traces, threads(T, B, network.work)]
         written = [*self.outputs, *([None] if pending else [None, None])]
         choices, reals = _header(given.options, given.options.variant.boundary)
-        code = words([*numbers, *choices, *written, *self.read], reals)
+        code = words([*numbers, *choices, *written, *self.read, given.drawing is not None], reals)
+        if given.drawing is not None:
+            code += given.drawing.words()
         made = call("hm_forward", network.pointer, code)
         self.log = freed_with(self, made) if keep else None
 
@@ -190,8 +211,12 @@ def hmlstm(
     noise: Tensor | None = None,  # (T, B, L-1)
     kept: Sequence[Tensor] | None = None,  # L of (T, B, H_l)
     seen: Sequence[Tensor] | None = None,  # L-1 of (B, H_l)
+    drawing: Drawing | None = None,
 ) -> Result:
-    """Run the sequence; see :func:`hmrnn.ops.hmlstm`. All boundaries, forced and in the state too, must be 0 or 1."""
+    """Run the sequence; see :func:`hmrnn.ops.hmlstm`. All boundaries, forced and in the state too, must be 0 or 1.
+
+    With ``drawing`` there is no gradient, and inputs must be contiguous and have the library's dtypes.
+    """
     if not all_binary(state, lengths, boundaries):
         raise InputError('boundaries must be zeros and ones for engine "native"; use engine="reference"')
     network = state.network if isinstance(state, Streamed) else None
@@ -215,7 +240,7 @@ def hmlstm(
     tensors[1] = own(boundaries)
     given = _Given(
         options, own(indices, torch.int64), own(lengths, torch.int64), own(noise),
-        [own(a) for a in kept or ()], [own(a) for a in seen or ()],
+        [own(a) for a in kept or ()], [own(a) for a in seen or ()], drawing,
     )  # fmt: skip
     _check(given, x, weights, state, boundaries)
     if learn:
@@ -260,7 +285,7 @@ def step(
     probabilities, moved = torch.empty_like(z), x.new_empty(B, L, dtype=torch.bool)
     choices, reals = _header(options, "step")
     numbers = [1, B, 0, False, False, threads(1, B, network.work), *choices]
-    read = [x, forced, *before[-2:], *before[:-2], *[None] * (3 + 2 * L)]
+    read = [x, forced, *before[-2:], *before[:-2], *[None] * (4 + 2 * L)]
     written = [*h, z, probabilities, z, *h, *c, pending, moved]
     call("hm_forward", network.pointer, words([*numbers, *written, *read], reals))
     new = Streamed(tuple(h), tuple(c), z, pending)
@@ -302,12 +327,37 @@ def _check(given: _Given, x: Tensor, weights: Sequence[LayerWeights], state: Sta
     for name, a, shape in wanted:
         if a is not None and (a.shape != shape or a.dtype != b.dtype or a.device.type != "cpu"):
             raise InputError(f"{name} must be {b.dtype} {shape} on cpu; got {a.dtype} {tuple(a.shape)} on {a.device}")
+    if (d := given.drawing) is not None:
+        _check_drawing(d, T, B, x, given.indices, sizes)
     if given.indices is not None and T * B > 0:
         low, high = (int(a) for a in given.indices.aminmax())
         if low < 0 or high >= len(x):
             raise InputError(f"symbols must lie between 0 and {len(x) - 1}; got {low if low < 0 else high}")
     if (n := given.lengths) is not None and (n.shape != (B,) or not bool(((n >= 0) & (n <= T)).all())):
         raise InputError(f"lengths must hold {B} numbers between 0 and {T}; got shape {tuple(n.shape)}")
+
+
+def _check_drawing(d: Drawing, T: int, B: int, x: Tensor, indices: Tensor | None, sizes: list[int]) -> None:
+    """Refuse what the library could not draw from, or not write."""
+    top_k, components, halts = d.choices
+    (N, O), M = d.weight.shape, len(d.terms)
+    numbers, width, N_wanted = (4 + halts, 3 + halts, 6 * components + 1 + halts) if components else (1, 1, len(x))
+    wanted = [
+        ("weight", d.weight, (N_wanted, O), x.dtype), ("offset", d.offset, (N,), x.dtype),
+        ("starts", d.starts, (B,), torch.int64), ("uniform", d.uniform, (T, B, numbers), torch.float64),
+        ("drawn", d.drawn, (T, B, width), torch.float64), ("x", x, x.shape, d.weight.dtype),
+        *(("terms", a, (O + M, H), x.dtype) for a, H in zip(d.terms, sizes)),
+    ]  # fmt: skip
+    if indices is not None:
+        wanted.append(("symbols", indices, (T, B), torch.int64))
+    for name, a, shape, dtype in wanted:
+        if a.shape != shape or a.dtype != dtype or not a.is_contiguous() or a.device.type != "cpu":
+            raise InputError(f"{name} must be contiguous, {dtype} {shape} on cpu; got {a.dtype} {tuple(a.shape)}")
+    points = components > 0
+    if points == (indices is not None) or (points and x.shape[-1] != 3) or not (1 <= M <= len(sizes) and O and N):
+        raise InputError("symbols are drawn from a softmax, points of three numbers from a mixture")
+    if not 0 < top_k <= N or not (d.reals[0] >= 0 if points else d.reals[0] > 0):
+        raise InputError(f"top_k must lie between 1 and {N} and the temperature be positive; got {top_k}, {d.reals[0]}")
 
 
 class _Native(torch.autograd.Function):

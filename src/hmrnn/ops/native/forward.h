@@ -97,6 +97,7 @@ void Slice<T>::forward() {
     for (int l = 0; l < L; l++) widest = std::max(widest, p.layer(l).H);
     c_now.set_width(widest);
     if (!keep) c_now.grow(size_t(L) * n);
+    stale.assign(size_t(L) * n, 1);
     for (int l = 0; l < L; l++) {
         Track<T> &a = tracks[l];
         const Layer &w = p.layer(l);
@@ -141,6 +142,7 @@ void Slice<T>::forward() {
         }
     }
     for (int t = 0; t < T_; t++) {
+        if (call.drawing.layers) draw(t);
         read_input(t);
         for (int l = 0; l < L; l++) move(l, t);
     }
@@ -292,7 +294,7 @@ void Slice<T>::move(int l, int t) {
         }
         if (moved) {
             a.event[k] = event[k];
-            a.knows_Uh[k] = 0;
+            a.knows_Uh[k] = 0, stale[l * n + k] = 1;
             if (l > 0) tracks[l - 1].read[k] = -1, tracks[l - 1].knows_Vh[k] = 0;
         }
         if (keep) a.now[size_t(t) * n + k] = a.event[k];

@@ -68,6 +68,28 @@ struct Layer {
     }
 };
 
+// How the steps from `starts` on are drawn, each from the numbers of a linear layer over the output
+// module of the first `layers` layers.
+struct Drawing {
+    double temperature, bias, top_p;  // of points, bias shrinks deviations
+    double floor, bound;              // of deviations and correlations
+    int top_k, components, halts;     // components: of a mixture of points, 0 for a softmax
+    int layers = 0, size, outputs, numbers, width;  // sizes; layers is 0 if nothing is drawn
+    std::vector<void *> terms;                      // (size + layers, H): embeddings, then gates
+    const void *weight, *offset;                    // (outputs, size), (outputs)
+    const int64_t *starts;                          // (B)
+    const double *uniform;                          // (T, B, numbers): of what the draws are made
+    double *drawn;                                  // (T, B, width): NaN if it could not be drawn
+
+    void read(Words w) {
+        for (double *x : {&temperature, &bias, &top_p, &floor, &bound}) *x = w.real();
+        for (int *i : {&top_k, &components, &halts, &layers, &size, &outputs, &numbers, &width})
+            *i = w.integer();
+        terms = w.pointers(layers), weight = w.pointer(), offset = w.pointer();
+        starts = w.pointer<int64_t>(), uniform = w.pointer<double>(), drawn = w.pointer<double>();
+    }
+};
+
 // Lists have L elements. Those of `kept` and `seen`, and single addresses, may be null.
 struct Call {
     double slope, temperature, zoneout;
@@ -80,14 +102,16 @@ struct Call {
     std::vector<void *> h, c;              // (B, H): the state at the end
     void *pending;                         // (B, L-1)
     uint8_t *moved;                        // (T, B, L): who did UPDATE or FLUSH
-    const void *x;                         // (T, B, below), or the embedding (symbols, below)
+    void *x;                               // (T, B, below), or the embedding (symbols, below)
     const void *forced;                    // (T, B, L-1); where NaN, the detector chooses
     const void *z0, *pending0;             // (B, L-1)
     std::vector<void *> h0, c0;            // (B, H)
-    const int64_t *indices, *lengths;      // (T, B), (B)
+    int64_t *indices;                      // (T, B)
+    const int64_t *lengths;                // (B)
     const void *noise;                     // (T, B, L-1)
     std::vector<void *> kept;              // (T, B, H): the share of c that zoneout keeps
     std::vector<void *> seen;              // (B, H): factors of h where the gates above read it
+    Drawing drawing;
 
     Call(Words w, size_t L) {
         slope = w.real(), temperature = w.real(), zoneout = w.real();
@@ -101,6 +125,7 @@ struct Call {
         h0 = w.pointers(L), c0 = w.pointers(L);
         indices = w.pointer<int64_t>(), lengths = w.pointer<int64_t>(), noise = w.pointer();
         kept = w.pointers(L), seen = w.pointers(L);
+        if (w.integer()) drawing.read(w);
     }
 };
 

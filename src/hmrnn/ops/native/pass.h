@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "backward.h"
+#include "draw.h"
 
 namespace hm {
 
@@ -57,6 +58,12 @@ void Pass<T>::forward() {
         for (int i = 0; i < call.symbols; i++) rows[i] = as<T>(call.x) + size_t(i) * layer(0).below;
         fill_table(table, matrices.forward[0].W, call.symbols, rows.data(), 4 * layer(0).H,
                    layer(0).gain_W != nullptr);
+    }
+    if (const Drawing &d = call.drawing; d.layers) {
+        of_terms = std::vector<Packed<T>>(d.layers);
+        for (int l = 0; l < d.layers; l++)
+            of_terms[l].transposed(as<T>(d.terms[l]), d.size + d.layers, layer(l).H);
+        of_scores.transposed(as<T>(d.weight), d.outputs, d.size);
     }
     parallel(int(parts.size()), [&](int i) { parts[i]->forward(); });
 }

@@ -114,6 +114,8 @@ class Slice {
     Table<T> input;                   // of this slice, unless symbols share one
     std::vector<Rows<T>> ds, dw, dv;  // of each layer's events, for the pairs
     Rows<T> temporary, c_now;
+    Rows<T> terms, embedded, scores;  // of draws: (L, n, size + L), (n, size), (n, outputs)
+    std::vector<uint8_t> stale;       // (L, n): whether h has changed since its term was made
     std::vector<int> scratch;
     std::vector<T> input_z;  // (T, n, K): of the first detector, if the input's gradient is wanted
 
@@ -124,7 +126,7 @@ class Slice {
         void multiply(const Packed<T> &m) { hm::multiply<T>(int(a.size()), a.data(), m, c.data()); }
     } lists;
 
-    int chunk() const { return std::max(1, 64 / std::max(1, n)); }
+    int chunk() const { return p.call.drawing.layers ? 1 : std::max(1, 64 / std::max(1, n)); }
     // Does the backward pass need the products with h and with the layer below? Otherwise those of
     // a step overwrite them.
     bool keeps_u(int l) const {
@@ -138,6 +140,7 @@ class Slice {
     void read_input(int t);
     void input_back(const Gradients &g);
     void move(int l, int t);
+    void draw(int t);
     void detect(int l, int t, int k, bool moved, bool fed);
     Move<T> what_moves(int l, int t, int k, int e, bool reads, bool back) const;
     Contribution<T> read_below(int l, int t, int k, int e) const;
@@ -179,6 +182,8 @@ class Pass {
     T &output(int l, int t, int b) const { return as<T>(call.hidden[l])[at(t, b) * layer(l).H]; }
 
     Table<T> table;
+    std::vector<Packed<T>> of_terms;  // of what is drawn from
+    Packed<T> of_scores;
     std::vector<std::unique_ptr<Slice<T>>> parts;
 
   private:
