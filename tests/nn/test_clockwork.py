@@ -151,10 +151,14 @@ def test_leaky_is_its_equation() -> None:
     assert not torch.stack([c.any() for c in state.c]).any()
 
 
-def test_a_packed_sequence_is_refused() -> None:
-    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(5, 2, INPUT), [5, 3])
-    with refused("x"):
-        LeakyRNN(INPUT, 3)(packed)
+def test_packed_sequences_and_one_alone_are_read_as_a_padded_batch() -> None:
+    rnn, x = LeakyRNN(INPUT, 3), torch.randn(5, 2, INPUT)
+    packed, state = rnn(torch.nn.utils.rnn.pack_padded_sequence(x, [5, 3]))
+    padded, same_state = rnn(x, lengths=[5, 3])
+    assert torch.equal(torch.nn.utils.rnn.pad_packed_sequence(packed.hidden[2])[0], padded.hidden[2])
+    assert torch.equal(state.h[2], same_state.h[2])
+    alone, _ = rnn(x[:, 0])
+    torch.testing.assert_close(alone.hidden[2], padded.hidden[2][:, 0])
 
 
 def test_leaky_rates_have_the_digits_of_their_type() -> None:

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
-from hmrnn.nn.output import Output, pack_like, unpack
+from hmrnn.nn.output import Output, as_given
 from hmrnn.ops import State
 
 
@@ -38,19 +38,14 @@ class States(NamedTuple):
 torch.serialization.add_safe_globals([State, States])  # so that torch.load reads a state that was saved
 
 
-def reverse_steps(a: Tensor, lengths: Tensor | Sequence[int] | None = None, batch_first: bool = False) -> Tensor:
-    """``a``, (T, B, ...), or (B, T, ...) with ``batch_first``, with the steps of each sequence in reverse order.
-
-    Padding stays where it is. Without ``lengths`` there is none, and ``a`` may have no batch dimension: (T, ...).
-    """
-    time = int(batch_first)
+def reverse_steps(a: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+    """``a`` (T, B, ...) with the steps of each sequence in reverse order; padding stays where it is."""
     if lengths is None:
-        return a.flip(time)
+        return a.flip(0)
     ends = torch.as_tensor(lengths, device=a.device).long()
-    steps = torch.arange(a.shape[time], device=a.device)[:, None]
+    steps = torch.arange(len(a), device=a.device)[:, None]
     source = torch.where(steps < ends, ends - 1 - steps, steps)  # (T, B)
-    source = source.T if batch_first else source
-    return a.gather(time, source.view(*source.shape, *[1] * (a.dim() - 2)).expand(a.shape))
+    return a.gather(0, source.view(*source.shape, *[1] * (a.dim() - 2)).expand(a.shape))
 
 
 class Bidirectional(nn.Module):
@@ -138,26 +133,28 @@ class Bidirectional(nn.Module):
     ) -> tuple[Output, States]:
         packed = x if isinstance(x, PackedSequence) else None
         one, other = self.directions
-        x, lengths = unpack(x, lengths, one.batch_first)
-        first, second = _pair(state)
-        alone = packed is None and checks.unbatched(one, x, embedding)
+        alone = packed is None and checks.unbatched(one, cast(Tensor, x), embedding)
         ahead, back = _per_direction(boundaries, alone)
-        batch_first = one.batch_first and not alone
-
-        out, end = one(x, first, lengths, ahead, embedding=embedding)  # checks all of them before they are reversed
-        steps = (None if a is None else reverse_steps(a, lengths, batch_first) for a in (x, back))
-        turned, start = other(next(steps), second, lengths, next(steps), embedding=embedding)
-
-        def joined(name: str) -> Tensor:
-            return torch.stack([getattr(out, name), reverse_steps(getattr(turned, name), lengths, batch_first)], dim=-1)
-
-        hidden: tuple[Any, ...] = tuple(
-            torch.cat([h, reverse_steps(r, lengths, batch_first)], dim=-1) for h, r in zip(out.hidden, turned.hidden)
+        parts = zip((one, other), _pair(state), (ahead, back))
+        (_, x, first, lengths, ahead), (_, _, second, _, back) = (
+            checks.check_sequences(rnn, x, start, lengths, forced, embedding) for rnn, start, forced in parts
         )
-        if packed is not None:
-            hidden = tuple(pack_like(h, packed, batch_first) for h in hidden)
-        others = (joined(name) for name in ("boundaries", "probabilities", "operations"))
-        return type(out)(hidden, *others), States(end, start)
+        out, end = one.read(x, first, lengths, ahead, embedding)
+        turned, start = other.read(
+            reverse_steps(x, lengths),
+            second,
+            lengths,
+            None if back is None else reverse_steps(back, lengths),
+            embedding,
+        )
+        hidden = tuple(torch.cat([h, reverse_steps(r, lengths)], dim=-1) for h, r in zip(out.hidden, turned.hidden))
+        others = (
+            torch.stack([getattr(out, name), reverse_steps(getattr(turned, name), lengths)], dim=-1)
+            for name in ("boundaries", "probabilities", "operations")
+        )
+        ends = States(end, start)
+        out = as_given(Output(hidden, *others), one.batch_first, packed, alone)
+        return out, ends.apply(lambda a: a.squeeze(0)) if alone else ends
 
 
 def _of_both(name: str) -> property:

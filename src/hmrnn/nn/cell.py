@@ -146,7 +146,7 @@ class HMLSTMCell(Cell):
     def _pends(self) -> bool:
         return self.above_size is not None and self.variant.gate == "pending"
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         x: Tensor,  # (B, input_size)
         state: tuple[Tensor, ...] | None = None,  # h (B, H), c (B, H), z (B, 1), pending (B, 1); zeros if None

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, InitVar
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, cast
 
 import torch
 from msgspec import Meta
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from hmrnn.config.checks import Count, checked, types_of
 from hmrnn.errors import InputError
+from hmrnn.nn.output import Lengths, Output, as_given, unpack
 from hmrnn.ops import State, autocast_dtype
 from hmrnn.ops.interface import within
 
@@ -62,6 +64,28 @@ def check_pass(
     lengths = check_lengths(lengths, len(x), B, x.device)
     check_values(rnn, x, state, boundaries, lengths, embedding)
     return x, state, lengths, boundaries
+
+
+def check_sequences(
+    rnn: Network,
+    x: Tensor | PackedSequence,
+    state: State | None,
+    lengths: Lengths,
+    boundaries: Tensor | None,
+    embedding: Tensor | None,
+) -> tuple[bool, Tensor, State, Tensor | None, Tensor | None]:
+    """:func:`check_pass` of what ``forward`` is given; before it, whether that is one sequence without a batch."""
+    packed = isinstance(x, PackedSequence)
+    x, lengths = unpack(x, lengths, rnn.batch_first)
+    alone = not packed and unbatched(rnn, x, embedding)
+    if alone:
+        if lengths is not None:
+            raise InputError("lengths must be None when x has no batch dimension; leave out the steps beyond the end")
+        batch = 0 if rnn.batch_first else 1
+        x = x.unsqueeze(batch)
+        state = state.apply(lambda a: a.unsqueeze(0)) if isinstance(state, State) else state
+        boundaries = boundaries.unsqueeze(batch) if isinstance(boundaries, Tensor) else boundaries
+    return alone, *check_pass(rnn, x, state, lengths, boundaries, embedding)
 
 
 def check_tensor(name: str, value: object, shape: Sequence[int | str], like: Tensor | None = None) -> None:
@@ -278,6 +302,27 @@ class Recurrent(nn.Module):
         self._made: dict[str, Any] = {"device": device, "dtype": dtype}
         for name, kind in arguments(type(self)).items():
             setattr(self, name, argument(name, getattr(self, name), kind))
+
+    def read(
+        self, x: Tensor, state: State, lengths: Tensor | None, boundaries: Tensor | None, embedding: Tensor | None
+    ) -> tuple[Output, State]:
+        """``forward`` of x (T, B, ...) and the rest after all checks."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        x: Any,
+        state: State | None = None,
+        lengths: Lengths = None,
+        boundaries: Tensor | None = None,
+        *,
+        embedding: Tensor | None = None,
+    ) -> Any:
+        packed = x if isinstance(x, PackedSequence) else None
+        rnn = cast(Any, self)
+        alone, x, state, lengths, boundaries = check_sequences(rnn, x, state, lengths, boundaries, embedding)
+        out, end = self.read(x, state, lengths, boundaries, embedding)
+        return as_given(out, rnn.batch_first, packed, alone), end.apply(lambda a: a.squeeze(0)) if alone else end
 
     def extra_repr(self) -> str:
         """The arguments that have no default, and those that differ from theirs."""

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
 from hmrnn import ops
 from hmrnn.config.checks import Count, Share
@@ -19,7 +18,7 @@ from hmrnn.nn.bidirectional import Bidirectional
 from hmrnn.nn.cell import Cell
 from hmrnn.nn.checks import Sizes, layer_sizes
 from hmrnn.nn.dropout import drop_weights, factors
-from hmrnn.nn.output import BatchFirst, Operation, Output, changes, pack_like, unpack
+from hmrnn.nn.output import Operation, Output, changes
 from hmrnn.ops import LayerWeights, Options, State, Step, Symbols
 from hmrnn.ops.estimators import DRAWN
 from hmrnn.ops.interface import PAPER, Variant, within
@@ -234,20 +233,15 @@ class HMLSTM(Cell):
         z = b.new_zeros(batch_size, self.num_boundaries)
         return State(h, c, z, z.clone() if self.variant.gate == "pending" else None)
 
-    def forward(
+    def read(
         self,
-        x: Tensor | PackedSequence,
-        state: State | None = None,
-        lengths: Tensor | Sequence[int] | None = None,
+        x: Tensor,
+        state: State,
+        lengths: Tensor | None = None,
         boundaries: Tensor | None = None,
-        *,
         embedding: Tensor | None = None,
     ) -> tuple[Output, State]:
-        packed = x if isinstance(x, PackedSequence) else None
-        x, lengths = unpack(x, lengths, self.batch_first)
-        if packed is None and checks.unbatched(self, x, embedding):
-            return self._one(x, state, lengths, boundaries, embedding)
-        x, state, lengths, boundaries = checks.check_pass(self, x, state, lengths, boundaries, embedding)
+        """``forward`` of x (T, B, ...) and the rest after all checks."""
         T, B, options = *x.shape[:2], self.options()
         result = ops.hmlstm(
             x if embedding is None else Symbols(x, embedding),
@@ -264,41 +258,8 @@ class HMLSTM(Cell):
         active = None if lengths is None else within(lengths, T)
         done = operations(result.boundaries, state.z, active, self.variant)
         out = Output(result.hidden, result.boundaries, result.probabilities, done)
-        if self.batch_first:
-            out = BatchFirst(
-                tuple(h.transpose(0, 1) for h in result.hidden),
-                *(a.transpose(0, 1) for a in (out.boundaries, out.probabilities, out.operations)),
-            )
-        if packed is not None:
-            hidden = cast(tuple[Tensor, ...], out.hidden)
-            out.hidden = tuple(pack_like(h, packed, self.batch_first) for h in hidden)
         new, dtype = result.state, self.a.dtype  # under autocast the cuda engine returns h in a lower precision
         return out, new if new.z.dtype == new.h[0].dtype == dtype else new.to(dtype)
-
-    def _one(
-        self,
-        x: Tensor,
-        state: State | None,
-        lengths: Tensor | Sequence[int] | None,
-        boundaries: Tensor | None,
-        embedding: Tensor | None,
-    ) -> tuple[Output, State]:
-        """``forward`` for one sequence without a batch dimension."""
-        if lengths is not None:
-            raise InputError(
-                "lengths must be None when x has no batch dimension; leave out the steps that do not count"
-            )
-        if isinstance(state, State):
-            checks.check_tensor("state.z", state.z, (self.num_boundaries,))
-        if boundaries is not None:
-            checks.check_tensor("boundaries", boundaries, (len(x), self.num_boundaries))
-        batch = 0 if self.batch_first else 1
-        given = state.apply(lambda a: a.unsqueeze(0)) if isinstance(state, State) else state
-        forced = boundaries.unsqueeze(batch) if isinstance(boundaries, Tensor) else boundaries
-        out, new = self.forward(x.unsqueeze(batch), given, None, forced, embedding=embedding)
-        hidden = tuple(h.squeeze(batch) for h in cast(tuple[Tensor, ...], out.hidden))
-        others = (a.squeeze(batch) for a in (out.boundaries, out.probabilities, out.operations))
-        return Output(hidden, *others), new.apply(lambda a: a.squeeze(0))
 
     def step(self, x: Tensor, state: State | None = None, boundaries: Tensor | None = None) -> Step:
         """One time step without a gradient, for streaming; a layer that copies is not computed.

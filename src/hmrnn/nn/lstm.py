@@ -151,7 +151,7 @@ class LSTM(Recurrent):
         """Each matrix, and the number of blocks of rows in it, one per gate."""
         return [block for w in self.cells() for block in gate_blocks(w)]
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, x: Tensor | PackedSequence, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
         packed = x if isinstance(x, PackedSequence) else None
@@ -176,7 +176,7 @@ class LSTM(Recurrent):
         if alone:
             return x.squeeze(1), (h.squeeze(1), c.squeeze(1))
         out = x.transpose(0, 1) if self.batch_first else x
-        return out if packed is None else pack_like(out, packed, self.batch_first), (h, c)
+        return out if packed is None else pack_like(x, packed), (h, c)
 
     def _checked(self, x: Tensor, state: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor], bool]:
         """x (T, B, size); h and c (layers, B, H) to start from; and whether x had no batch dimension."""

@@ -98,12 +98,21 @@ def unpack(x: Tensor | PackedSequence, lengths: Lengths, batch_first: bool) -> t
     return pad_packed_sequence(x, batch_first=batch_first)
 
 
-def pack_like(padded: Tensor, packed: PackedSequence, batch_first: bool) -> PackedSequence:
-    """``padded`` as a PackedSequence with the lengths and the order of ``packed``."""
+def pack_like(padded: Tensor, packed: PackedSequence) -> PackedSequence:
+    """``padded`` (T, B, ...) as a PackedSequence with the lengths and the order of ``packed``."""
     _, lengths = pad_packed_sequence(packed)
     order = packed.sorted_indices
     if order is not None:
-        padded = padded.index_select(0 if batch_first else 1, order)
-        lengths = lengths[order.cpu()]
-    data = pack_padded_sequence(padded, lengths, batch_first=batch_first)
-    return PackedSequence(data.data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+        padded, lengths = padded.index_select(1, order), lengths[order.cpu()]
+    return packed._replace(data=pack_padded_sequence(padded, lengths).data)
+
+
+def as_given(out: Output, batch_first: bool, packed: PackedSequence | None, alone: bool) -> Output:
+    """The output (T, B, ...) of a pass in the form of its input: packed, (B, T, ...), or ``alone`` without B."""
+
+    def formed(a: Any) -> Tensor:
+        return a.squeeze(1) if alone else a.transpose(0, 1) if batch_first else a
+
+    hidden: Any = tuple(formed(h) if packed is None else pack_like(h, packed) for h in out.hidden)  # type: ignore[arg-type]
+    kind = BatchFirst if batch_first and not alone else Output
+    return kind(hidden, *map(formed, (out.boundaries, out.probabilities, out.operations)))

@@ -61,10 +61,9 @@ def unroll(
 class Baseline(Recurrent):
     """A stack of recurrent layers without detectors: every layer reads the one below at every step.
 
-    Inputs and outputs are those of :class:`hmrnn.HMLSTM`, except that packed sequences are not taken. As there are no
-    detectors, ``boundaries``, ``probabilities`` and ``state.z`` have a last dimension of 0, and every operation is
-    UPDATE (COPY in the padding). ``state.c`` holds zeros if the network has no cell, and what else it must remember
-    otherwise.
+    Inputs and outputs are those of :class:`hmrnn.HMLSTM`. As there are no detectors, ``boundaries``, ``probabilities``
+    and ``state.z`` have a last dimension of 0, and every operation is UPDATE (COPY in the padding). ``state.c`` holds
+    zeros if the network has no cell, and what else it must remember otherwise.
 
     Args:
         input_size: size of x at one time step.
@@ -149,22 +148,17 @@ class Baseline(Recurrent):
         h, c = (tuple(p.new_zeros(batch_size, n) for n in sizes) for sizes in (self.hidden_sizes, self.cell_sizes))
         return State(h, c, p.new_zeros(batch_size, 0))
 
-    def forward(
+    def read(
         self,
         x: Tensor,
-        state: State | None = None,
-        lengths: Tensor | Sequence[int] | None = None,
+        state: State,
+        lengths: Tensor | None = None,
         boundaries: Tensor | None = None,
-        *,
         embedding: Tensor | None = None,
+        still: bool = False,
     ) -> tuple[Output, State]:
-        x, state, lengths, _ = checks.check_pass(self, x, state, lengths, boundaries, embedding)
-        return self._pass(x, state, lengths, embedding, draws=self.training)
-
-    def _pass(
-        self, x: Tensor, state: State, lengths: Tensor | None, embedding: Tensor | None, draws: bool
-    ) -> tuple[Output, State]:
-        """``forward`` of what was checked; ``draws``: with dropout."""
+        """``forward`` of what was checked; ``still``: without dropout."""
+        draws = self.training and not still
         T, B = x.shape[:2]
         operations = x.new_full((T, B, self.num_layers), Operation.UPDATE, dtype=torch.int64)
         if lengths is not None:  # padding may hold anything, even NaN
@@ -206,7 +200,7 @@ class Baseline(Recurrent):
         """
         x, state, _, _ = checks.check_pass(self, x, state, None, boundaries, sequence=False)
         with torch.no_grad():
-            _, state = self._pass(x[None], state, None, None, draws=False)
+            _, state = self.read(x[None], state, still=True)
         return Step(state, x.new_ones(len(x), self.num_layers, dtype=torch.bool), x.new_zeros(len(x), 0))
 
     def engine_for(self, device: torch.device, batch: int) -> str:
