@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hmrnn.errors import InputError
-from hmrnn.kinds.labels.answers.labels import Labels
+from hmrnn.kinds.labels.answers.classes import Labels
 from hmrnn.kinds.labels.files import parse, series_in
 from hmrnn.kinds.labels.load import load_labelled
 from hmrnn.kinds.labels.presets import PRESETS

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hmrnn.errors import InputError
-from hmrnn.kinds.labels.answers.labels import Labels
+from hmrnn.kinds.labels.answers.classes import Labels
 from hmrnn.kinds.labels.answers.numbers import Numbers
 from hmrnn.kinds.labels.batches import LabelBatches
 from hmrnn.kinds.labels.corpus import make_corpus

@@ -85,17 +85,21 @@ class LabelBatches:
 def pad(examples: Examples, chosen: np.ndarray, multiple: int = 1, finest: int = 1) -> Batch:
     """The chosen sequences side by side; with ``finest`` above 1 padded as :func:`padded_length` says."""
     e, B = examples, -(-len(chosen) // multiple) * multiple
-    T, N = (max(len(many[k]) for k in chosen) for many in (e.inputs, e.targets))
+    counted, lengths = np.ones((2, B), np.int64)
+    weights = np.zeros(B, np.float32)
+    counted[: len(chosen)] = [len(e.targets[k]) for k in chosen]
+    lengths[: len(chosen)] = e.lengths[chosen]
+    weights[: len(chosen)] = e.weights[chosen]
+    T, N = int(lengths.max()), int(counted.max())
     if finest > 1:
         T, N = padded_length(T, finest), padded_length(N, finest) if N > 1 else 1
-    first = e.inputs[0]
-    inputs = np.zeros((T, B, *first.shape[1:]), first.dtype)
-    targets, places = np.zeros((N, B, *e.targets[0].shape[1:]), e.targets[0].dtype), np.zeros((N, B), np.int64)
-    lengths, counted = np.ones((2, B), np.int64)
-    weights = np.zeros(B, np.float32)
-    for b, k in enumerate(chosen):
-        lengths[b], counted[b] = len(e.inputs[k]), len(e.targets[k])
-        inputs[: lengths[b], b], targets[: counted[b], b] = e.inputs[k], e.targets[k]
-        places[: len(e.places[k]), b] = e.places[k]
-        weights[b] = e.weights[k]
-    return Batch(inputs, lengths, targets, counted, places, weights)
+
+    def side_by_side(arrays: list[np.ndarray], steps: int) -> np.ndarray:
+        found = np.zeros((steps, B, *arrays[0].shape[1:]), arrays[0].dtype)
+        for b, k in enumerate(chosen):
+            found[: len(arrays[k]), b] = arrays[k]
+        return found
+
+    return Batch(
+        side_by_side(e.inputs, T), lengths, side_by_side(e.targets, N), counted, side_by_side(e.places, N), weights
+    )

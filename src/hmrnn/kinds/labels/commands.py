@@ -11,7 +11,7 @@ import numpy as np
 from hmrnn.analysis.sections import Section
 from hmrnn.config import Config
 from hmrnn.errors import InputError
-from hmrnn.kinds.labels.answers.base import Classes
+from hmrnn.kinds.labels.answers.classes import Classes
 from hmrnn.kinds.labels.decision import shown_answer, shown_numbers
 from hmrnn.kinds.labels.files import Labelled, Steps, check_no_header, parse, series_in
 from hmrnn.kinds.labels.model import ForecastModel, LabelledModel, NumberModel, PairModel, plain

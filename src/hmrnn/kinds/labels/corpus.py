@@ -13,7 +13,7 @@ import numpy as np
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers import ANSWERS
 from hmrnn.kinds.labels.answers.base import checked
-from hmrnn.kinds.labels.answers.labels import Labels
+from hmrnn.kinds.labels.answers.classes import Labels
 from hmrnn.kinds.labels.answers.series import Forecasts, following, stretches
 from hmrnn.kinds.labels.encoder import LabelEncoder
 from hmrnn.kinds.labels.sequences import (

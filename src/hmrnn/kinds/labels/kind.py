@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hmrnn.config import CONTEXT, OF_TEXT, Config, ModelConfig
+from hmrnn.config import CONTEXT, OF_TEXT, Config
 from hmrnn.errors import InputError
 from hmrnn.kind import InputSpec, Kind, Measure
 from hmrnn.kinds.labels.options import Beam, Predict
 from hmrnn.kinds.labels.presets import NOTES, PRESETS
-from hmrnn.kinds.labels.settings import LabelData, PairModelConfig, PooledModelConfig, SeriesData, TagModelConfig
+from hmrnn.kinds.labels.settings import PairModelConfig, PooledModelConfig
 from hmrnn.utils import files
 
 if TYPE_CHECKING:
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from hmrnn.training.task import Task
 
 
-MODELS: dict[str, type[ModelConfig]] = {
-    "labels": PooledModelConfig, "tags": TagModelConfig, "pairs": PairModelConfig, "numbers": PooledModelConfig,
-    "series": ModelConfig,
-}  # fmt: skip
-
-
 OF_PREDICTION = (
     "data.test_fraction", "train.scheduled_sampling", "detectors.estimator reinforce", "detectors.discount",
     "detectors.entropy", "detectors.pull_to", "detectors.pull_weight", "detectors.pull_delay", "detectors.pull_margin",
@@ -42,15 +36,14 @@ class Labelled(Kind):
     """One of the five; ``per`` is what its nats are counted per, ``error`` what its error is a share of."""
 
     def __init__(self, name: str, per: str, error: str = "wrong") -> None:
-        self.name, self.formats = name, (name,)
-        self.per, self.error = per, error
-        self.presets, self.notes = {name: PRESETS[name]}, NOTES
+        preset = PRESETS[name]
+        self.name, self.formats, self.per, self.error = name, (name,), per, error
+        self.presets, self.notes = {name: preset}, NOTES
+        self.Settings, self.Model = type(preset.data), type(preset.model)
         self.lacks = (
             *OF_TEXT, *CONTEXT, *OF_PREDICTION, *(f"data.format {other}" for other in PRESETS if other != name),
             *(("regularise.dropout_embedding",) if name == "series" else ()),
         )  # fmt: skip
-        self.Settings = SeriesData if name == "series" else LabelData
-        self.Model = MODELS[name]
         self.options = {"predict": Beam if name == "pairs" else Predict}
 
     def check(self, config: Config) -> None:

@@ -12,9 +12,9 @@ import torch
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.kinds.labels.answers import Answer
-from hmrnn.kinds.labels.answers.base import Classes, checked
+from hmrnn.kinds.labels.answers.base import checked
+from hmrnn.kinds.labels.answers.classes import Classes, Pairs
 from hmrnn.kinds.labels.answers.numbers import Numbers, NumberScores, Scaled
-from hmrnn.kinds.labels.answers.pairs import Pairs
 from hmrnn.kinds.labels.answers.series import Forecasts
 from hmrnn.kinds.labels.batches import LabelBatches
 from hmrnn.kinds.labels.corpus import Examples, check_weights, forecast_examples

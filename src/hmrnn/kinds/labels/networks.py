@@ -196,35 +196,18 @@ class SequenceModel(nn.Module):
             sizes = torch.stack([(slope * read.detach()).sum(-1).abs() for slope in slopes]) * batch.active
         return (sizes / sizes.sum(1, keepdim=True).clamp(min=1e-30))[group]
 
-    def features(self, out: Output, ends: Tensor, starts: Tensor) -> Tensor:
-        """(S, B, output_size): the gated output at steps ``ends`` (S, B); of the reverse direction at ``starts``."""
-        hidden = cast(tuple[Tensor, ...], out.hidden)
-        if self.config.directions == 1:
-            return self.output([_at(h, ends) for h in hidden])
-        halves = [h.chunk(2, dim=-1) for h in hidden]
-        return self.output([torch.cat([_at(h, ends), _at(r, starts)], dim=-1) for h, r in halves])
-
     def segments(self, out: Output, lengths: Tensor, level: int | None) -> SegmentStates:
         """All steps (``level`` 0), the segments of a level, or the whole sequences (None), with their features.
 
         These are the gated output of all layers where each ends; of the reverse direction, where it starts.
         """
-        if level == 0:
-            T, B = out.operations.shape[:2]
-            steps = torch.arange(T, device=lengths.device)[:, None].expand(T, B)
-            return SegmentStates(self.output(out.hidden), steps, steps, lengths)
         found = segment_states(out, level, lengths)
-        return found._replace(states=self.features(out, found.ends, found.starts))
+        return found._replace(states=self.output(found.states.split(self.rnn.output_sizes, dim=-1)))
 
     @property
     def level(self) -> int:
         """The level whose segments attention chooses from; 0: it chooses from the steps."""
         return self.config.level if self.config.attend == "segments" else 0
-
-
-def _at(h: Tensor, steps: Tensor) -> Tensor:
-    """h (T, B, H) at steps (S, B)."""
-    return h.gather(0, steps[..., None].expand(-1, -1, h.shape[-1]))
 
 
 def flat_directions(out: Output) -> Output:
@@ -278,7 +261,12 @@ class PlacedModel(SequenceModel):
     def scores(self, out: Output, batch: Batch) -> tuple[Tensor, Tensor | None]:
         places = batch.places
         starts = torch.cat([torch.zeros_like(places[:1]), places[:-1] + 1]).minimum(places)  # of spelled tokens
-        return self.softmax(self.features(out, places, starts)).float(), None
+        each = [zip(cast(Tensor, h).chunk(self.config.directions, dim=-1), (places, starts)) for h in out.hidden]
+        found = [
+            torch.cat([h.gather(0, at[..., None].expand(-1, -1, h.shape[-1])) for h, at in halves], dim=-1)
+            for halves in each
+        ]
+        return self.softmax(self.output(found)).float(), None
 
 
 class TransducerModel(SequenceModel):

@@ -12,7 +12,7 @@ import numpy as np
 
 from hmrnn.analysis.render import visible
 from hmrnn.analysis.sections import Section
-from hmrnn.kinds.labels.answers.base import Classes
+from hmrnn.kinds.labels.answers.classes import Classes
 from hmrnn.kinds.labels.corpus import LabelCorpus
 from hmrnn.kinds.labels.decision import Decision
 from hmrnn.kinds.labels.model import ForecastModel, LabelledModel, plain

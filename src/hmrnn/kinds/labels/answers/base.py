@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Annotated, Any, ClassVar
 
@@ -10,10 +9,11 @@ import msgspec
 import numpy as np
 
 from hmrnn.errors import InputError
-from hmrnn.kinds.labels.sequences import ARGUMENTS, Item, Name, Names, check_text, iterable
+from hmrnn.kinds.labels.sequences import ARGUMENTS, Item, Name, Names, iterable
 
-Label = str | bool | int | float
 Finite = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
+Checked = tuple[list[Any], dict[str, Any]]
+"""The answer to each sequence, checked, and what the Answer keeps of their form."""
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1e300)]
 
 
@@ -32,10 +32,8 @@ class Answer(msgspec.Struct, frozen=True, dict=True, tag_field="kind", forbid_un
     """Whether an answer has several parts, each with weights of its own."""
 
     @classmethod
-    def check(
-        cls, y: Any, inputs: Sequence[Item], names: Names, steps: bool | None = None
-    ) -> tuple[list[Any], dict[str, Any]]:
-        """The answer to each sequence, and what the Answer keeps of their form; InputError names one that is wrong.
+    def check(cls, y: Any, inputs: Sequence[Item], names: Names, steps: bool | None = None) -> Checked:
+        """The answer to each sequence; InputError names one that is wrong.
 
         ``steps``: whether there are numbers for each step; None: y shows it.
         """
@@ -93,69 +91,6 @@ class Answer(msgspec.Struct, frozen=True, dict=True, tag_field="kind", forbid_un
         raise NotImplementedError
 
 
-class Classes(Answer, frozen=True):
-    """Answers that are classes: what labels, tags and written sequences share."""
-
-    classes: Annotated[tuple[Label, ...], msgspec.Meta(min_length=1)]
-    noun: ClassVar[str]
-
-    def __post_init__(self) -> None:
-        if len(self.index) < len(self.classes):
-            raise ValueError("classes must be distinct")
-
-    @property
-    def index(self) -> dict[Label, int]:
-        if "_index" not in self.__dict__:
-            self.__dict__["_index"] = {label: index for index, label in enumerate(self.classes)}
-        found: dict[Label, int] = self.__dict__["_index"]
-        return found
-
-    @classmethod
-    def of(cls, targets: Sequence[Any], train: Sequence[Any], name: Name, **form: Any) -> Classes:
-        labels = {label for one in targets for label in one}
-        try:
-            classes = sorted(labels)
-        except TypeError as error:
-            raise InputError("labels must be all strings or all numbers; got both") from error
-        if len(classes) < 2:
-            raise InputError(
-                f"{name.whole} must hold two or more classes; got one class, the {cls.noun} {classes[0]!r}"
-            )
-        return cls(tuple(classes), **form)
-
-    @property
-    def size(self) -> int:
-        return len(self.classes)
-
-    def describe(self) -> str:
-        return f"{self.size} {self.noun}s"
-
-    def encode(self, target: Any, name: Name = ARGUMENTS.y) -> np.ndarray:
-        """(N,): the indices of labels; InputError about the first that is none of the classes."""
-        found = self.right(target, name)
-        if (found < 0).any():
-            wrong = target[int(found.argmin())]
-            known = ", ".join(map(repr, self.classes[:10])) + (" and others" if self.size > 10 else "")
-            raise InputError(f"{name.whole} holds {wrong!r}, which is none of the classes of this model: {known}")
-        return found
-
-    def right(self, target: Any, name: Name) -> np.ndarray:
-        return np.array([self.index.get(label, -1) for label in target], np.int64)
-
-    def score(self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray], weights: np.ndarray) -> float:
-        """The share of right answers."""
-        right = [(a == b).sum() for a, b in zip(found, wanted)]
-        return float(weights @ right / (weights @ [len(one) for one in wanted]))
-
-    def compared(self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> str:
-        every = np.concatenate(wanted)
-        ((most, times),) = Counter(every[every >= 0].tolist()).most_common(1)
-        return (
-            f"{self.score(found, wanted, np.ones(len(found))):.2%} of the {len(every):,} {self.noun}s are right; "
-            f"always {self.classes[most]!r}, the most frequent: {times / len(every):.2%}"
-        )
-
-
 def checked(
     kind: type[Answer],
     y: Any,
@@ -163,7 +98,7 @@ def checked(
     names: Names = ARGUMENTS,
     about: str = "",
     steps: bool | None = None,
-) -> tuple[list[Any], dict[str, Any]]:
+) -> Checked:
     """As ``kind.check``; InputError unless there is an answer per sequence or, where that is asked for, per step.
 
     ``about`` ends the error about another number of answers.
@@ -191,12 +126,3 @@ def listed(y: Any, name: str, what: str) -> list[Any]:
     if isinstance(y, str | bytes | Mapping | Set) or not isinstance(y, Iterable):  # a set has no order
         raise InputError(f"{name} must be a list of {what}; got {type(y).__name__}")
     return [one.item() if isinstance(one, np.generic) else one for one in y]
-
-
-def check_labels(labels: Sequence[Any], name: Name) -> None:
-    """InputError unless all are strings or finite numbers."""
-    for k, label in enumerate(labels):
-        if not isinstance(label, Label) or label in (float("inf"), -float("inf")) or label != label:
-            raise InputError(f"a label must be a string or a finite number; got {label!r} as {name[k]}")
-        if isinstance(label, str):
-            check_text(label, name[k])

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from hmrnn.errors import InputError
-from hmrnn.kinds.labels.answers.base import Answer, Finite, Positive, listed
+from hmrnn.kinds.labels.answers.base import Answer, Checked, Finite, Positive, listed
 from hmrnn.kinds.labels.sequences import ARGUMENTS, Item, Name, Names, numbers_of, scale_of, scaled
 
 S = TypeVar("S", bound="Scaled")
@@ -76,9 +76,7 @@ class Numbers(Scaled, frozen=True, tag="numbers"):
         return self.steps
 
     @classmethod
-    def check(
-        cls, y: Any, inputs: Sequence[Item], names: Names, steps: bool | None = None
-    ) -> tuple[list[Any], dict[str, Any]]:
+    def check(cls, y: Any, inputs: Sequence[Item], names: Names, steps: bool | None = None) -> Checked:
         """(1, numbers) for each sequence or, with ``steps``, (N, numbers); without it, y shows which of them it holds.
 
         Lists that are as long as their sequences, or of unequal lengths, are numbers of steps; an array (sequences,

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from hmrnn.config import Config, DetectorConfig
-from hmrnn.config.checks import check_types
+from hmrnn.config.checks import Share, types_of
 from hmrnn.errors import InputError
 from hmrnn.kind import find
 from hmrnn.kinds.labels.corpus import LabelCorpus, make_corpus
@@ -23,6 +23,7 @@ from hmrnn.kinds.labels.decision import Decision
 from hmrnn.kinds.labels.estimators.base import Estimator, not_fitted, seed_of
 from hmrnn.kinds.labels.model import MODELS, LabelledModel
 from hmrnn.kinds.labels.presets import PRESETS
+from hmrnn.nn.checks import argument
 from hmrnn.pretrained.load import load
 from hmrnn.training.finite import Diverged
 from hmrnn.training.loop import train
@@ -74,36 +75,35 @@ class SequenceEstimator(Estimator, Generic[M]):
         return {name: setting for name, setting in (SETTINGS | of_model).items() if name in names}
 
     def _given(self) -> dict[str, Any]:
-        """The settings that the parameters give, as a config holds them."""
-        given = {setting: _plain(getattr(self, name)) for name, setting in self._settings().items()}
-        sizes = given["model.hidden_size"]
-        return given | {
-            "model.hidden_size": sizes if isinstance(sizes, tuple) else (sizes,),
-            "detectors.rates": () if self.rates is None else given["detectors.rates"],
+        """The settings that the parameters give, where these have another form."""
+        several = isinstance(self.hidden_size, Sequence | np.ndarray)
+        return {
+            "model.hidden_size": self.hidden_size if several else [self.hidden_size],
+            "detectors.rates": () if self.rates is None else self.rates,
             "train.device": str(self.device),
-            "train.seed": seed_of(given["train.seed"]),
+            "train.seed": seed_of(self.random_state),
         }
 
     def _config(self) -> Config:
         """The preset of the command with this estimator's parameters; InputError names one that is wrong."""
-        preset = PRESETS[self._modality]
+        preset, given = PRESETS[self._modality], self._given()
         sections: dict[str, dict[str, Any]] = {"train": {"log_every": 10**6, "checkpoint_every": 1e9}}
-        for setting, value in self._given().items():
-            section, _, name = setting.partition(".")
-            sections.setdefault(section, {})[name] = value
+        for name, setting in self._settings().items():
+            section, _, field = setting.partition(".")
+            kind = types_of(type(getattr(preset, section)))[field]
+            sections.setdefault(section, {})[field] = argument(name, given.get(setting, getattr(self, name)), kind)
+        config = _changed(preset, **sections)
+        m, share = config.model, config.regularise.dropout_output
+        usual = tuple(preset.detectors.rates[0] * 0.5**l for l in range(m.detectors))
+        config = _changed(
+            config,
+            model={"output_size": max(m.hidden_size, default=1)},
+            regularise={"dropout_embedding": share if preset.regularise.dropout_embedding else 0.0},
+            detectors={"rates": config.detectors.rates or usual},
+        )
+        if not config.detectors.rates:
+            config = dataclasses.replace(config, detectors=DetectorConfig())
         with self._parameters():
-            config = _changed(preset, **sections)
-            check_types(config)
-            m, share = config.model, config.regularise.dropout_output
-            usual = tuple(preset.detectors.rates[0] * 0.5**l for l in range(m.detectors))
-            config = _changed(
-                config,
-                model={"output_size": max(m.hidden_size, default=1)},
-                regularise={"dropout_embedding": share if preset.regularise.dropout_embedding else 0.0},
-                detectors={"rates": config.detectors.rates or usual},
-            )
-            if not config.detectors.rates:
-                config = dataclasses.replace(config, detectors=DetectorConfig())
             config.check()
         return config
 
@@ -118,10 +118,9 @@ class SequenceEstimator(Estimator, Generic[M]):
 
     def _fit(self, X: Any, y: Any, **how: Any) -> Self:
         """Check the parameters, make the corpus of X and y, and train on it."""
-        config, share = self._config(), _plain(self.validation_fraction)
-        share = 0 if share is None and type(self).validation_fraction is None else share
-        if not isinstance(share, int | float) or not 0 <= share < 1:
-            raise InputError("must be at least 0 and less than 1", setting="validation_fraction", value=repr(share))
+        optional = type(self).validation_fraction is None
+        argument("validation_fraction", self.validation_fraction, Share | None if optional else Share)
+        config = self._config()
         device = find_device(self.device)
         self._train(config, self._corpus(X, y, config, **how), device)
         return self
@@ -231,9 +230,3 @@ def _changed(config: Config, **sections: dict[str, Any]) -> Config:
     return dataclasses.replace(
         config, **{name: dataclasses.replace(getattr(config, name), **how) for name, how in sections.items()}
     )
-
-
-def _plain(value: Any) -> Any:
-    """A parameter as a config holds it: with numbers for those of NumPy, and tuples for lists and arrays."""
-    value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-    return tuple(map(_plain, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from hmrnn.errors import InputError
 from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
 from hmrnn.kinds.labels.model import TagModel
+from hmrnn.nn.checks import argument
 
 
 @dataclasses.dataclass(repr=False, eq=False, kw_only=True)
@@ -50,9 +50,8 @@ class HMTagger(SequenceEstimator[TagModel]):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMTagger:
         """Learn from sequences and their tags; ``sample_weight`` is one number per sequence."""
-        if self.spelled is not None and not isinstance(self.spelled, bool | np.bool_):
-            raise InputError("must be True, False or None", setting="spelled", value=repr(self.spelled))
-        return self._fit(X, y, sample_weight=sample_weight, spelled=self.spelled)
+        spelled = argument("spelled", self.spelled, bool | None)
+        return self._fit(X, y, sample_weight=sample_weight, spelled=spelled)
 
     def predict_proba(self, X: Any) -> list[np.ndarray]:
         """For each sequence (steps, tags): the probability of every tag; with a CRF the marginals."""
