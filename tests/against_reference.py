@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from hypothesis import strategies as st
 from torch import Tensor
 
 from hmrnn.ops import LayerWeights, Options, Result, State, Symbols, Variant, reference
-from hmrnn.ops.estimators import DRAWN
+from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY
+from hmrnn.ops.interface import TOP_DOWN
 from literal import random_state, random_weights
 
 Engine = Callable[..., Result]
@@ -50,6 +52,30 @@ class Case:
     def __str__(self) -> str:
         changed = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
         return " ".join(f"{name}={getattr(self, name)}".replace(" ", "") for name in changed) or "plain"
+
+
+SIZE = st.sampled_from([1, 2, 3, 5, 8, 16, 17, 33])  # with and without whole vectors of every width
+
+
+def cases(**others: st.SearchStrategy[Any]) -> st.SearchStrategy[Case]:
+    """Networks and inputs of every kind; ``others`` say from where a field is drawn instead."""
+    drawn: dict[str, st.SearchStrategy[Any]] = {
+        "sizes": st.lists(SIZE, min_size=1, max_size=4).map(tuple),
+        "T": st.sampled_from([1, 2, 5, 20]),
+        "B": st.sampled_from([1, 2, 5, 9, 13, 65]),
+        "input_size": SIZE,
+        "boundary": st.sampled_from(BOUNDARIES),
+        "on_copy": st.sampled_from(ON_COPY),
+        "top_down": st.sampled_from(TOP_DOWN),
+        "copy": st.sampled_from([True, True, False]),
+        "forced": st.sampled_from(["no", "some", "all"]),
+        "symbols": st.sampled_from([0, 4, 300]),
+        "hidden": st.sampled_from([0, 0, 4]),
+        "zoneout": st.sampled_from(["no", "share", "masks"]),
+    }
+    drawn |= {name: st.booleans() for name in ("layer_norm", "flush", "straight_through", "lengths", "dropout")}
+    # the norm of one number is 0, its gradient rounding
+    return st.builds(Case, **drawn | others).filter(lambda case: not case.layer_norm or min(case.sizes) > 1)
 
 
 @dataclasses.dataclass
@@ -154,10 +180,10 @@ def evaluate(engine: Engine, given: Inputs, dtype: torch.dtype, gradients: bool 
         values["state.pending"] = result.state.pending
     if not gradients:
         return values
-    torch.manual_seed(1)
+    generator = torch.Generator().manual_seed(1)
     loss = torch.zeros((), dtype=torch.float64, device=source.device)
     for a in values.values():
-        loss = loss + (a.double() * torch.randn(a.shape, dtype=torch.float64).to(a.device)).sum()
+        loss = loss + (a.double() * torch.randn(a.shape, dtype=torch.float64, generator=generator).to(a.device)).sum()
     loss.backward()
     leaves = {"source": source, "z before": state.z, "forced": forced, "pending before": state.pending}
     leaves |= {"slope": slope} if case.learn_slope else {}
