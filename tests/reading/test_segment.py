@@ -97,8 +97,6 @@ def test_many_sequences_are_segmented_as_each_by_itself() -> None:
         assert told == sorted(told)
         assert told[-1] == (112, 112)
     assert segment_many(model, [], pieces) == []
-    with refused("batch"):
-        segment_many(model, sequences, pieces, batch=0)
 
 
 class EveryThird:
@@ -151,17 +149,16 @@ def test_a_late_detector_is_moved_back(cuts: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "symbols", "chunk"),
+    ("wrong", "symbols"),
     [
-        ([], "", 512),
-        ([0.5], "a", 512),
-        ([[1]], "a", 512),
-        ([1, 2], "a", 512),
-        ([1, 11], "ab", 512),
-        ([-1, 2], "ab", 512),
-        ([1, 2], "ab", 0),
+        ([], ""),
+        ([0.5], "a"),
+        ([[1]], "a"),
+        ([1, 2], "a"),
+        ([1, 11], "ab"),
+        ([-1, 2], "ab"),
     ],
 )
-def test_segment_says_what_is_wrong(wrong: list, symbols: str, chunk: int) -> None:
+def test_segment_says_what_is_wrong(wrong: list, symbols: str) -> None:
     with refused():
-        segment(network(), wrong, symbols, chunk=chunk)
+        segment(network(), wrong, symbols)

@@ -7,7 +7,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable
 from numbers import Integral
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -77,7 +77,9 @@ class Segmentation:
     """(T,) int64: multiply-adds of each symbol, as :func:`hmrnn.nn.predictor.multiply_adds` counts them."""
 
     def __post_init__(self) -> None:
-        self.symbols = checked("symbols", tuple(self.symbols), Annotated[tuple[str, ...], msgspec.Meta(min_length=1)])
+        self.symbols = tuple(self.symbols)
+        if not self.symbols or not all(isinstance(symbol, str) for symbol in self.symbols):
+            raise InputError("symbols must be one or more strings; got none, or something else among them")
         self.boundaries = _whole("boundaries", self.boundaries, 1)
         self.probabilities = np.asarray(self.probabilities, np.float32)
         self.operations = _whole("operations", self.operations, max(Operation))

@@ -18,9 +18,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import argument
 from hmrnn.nn.context import Condition
 from hmrnn.nn.distributions import Prediction
 from hmrnn.nn.output import Output
@@ -243,7 +241,6 @@ def segment_many(
     check_detectors(model)
     if not model.rnn.num_boundaries and ends is not None:
         raise InputError("segments by the head take the place of the lowest detector; train two or more layers")
-    argument("batch", batch, Count), argument("chunk", chunk, Count)
     inputs = [_checked(model, sequence) for sequence in sequences]
     found: dict[int, Segmentation] = {}
     done, total, first = 0, sum(map(len, inputs)), len(prime)

@@ -11,12 +11,14 @@ import numpy as np
 
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
+from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.corpus import StrokeCorpus, load_strokes
 from hmrnn.kinds.strokes.evaluate import StrokeEvaluation, evaluate_strokes
 from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import Scale, Strokes
 from hmrnn.kinds.strokes.write import write
+from hmrnn.nn.checks import argument
 from hmrnn.nn.predictor import conditioned
 from hmrnn.pretrained.model import ConditionLike, Model, Progress
 from hmrnn.reading.read import segment_many
@@ -62,7 +64,7 @@ class StrokeModel(Model):
         steps = [self._strokes(line)[0] for line in lines]
         with conditioned(self.network, self.as_condition(condition, len(steps))):
             lines = [self.scale.encode(line) for line in steps]
-            return segment_many(self.network, lines, self.scale.pieces, batch=batch)
+            return segment_many(self.network, lines, self.scale.pieces, batch=argument("batch", batch, Count))
 
     def generate(
         self,
