@@ -16,7 +16,7 @@ from hmrnn.kinds.labels.decision import shown_answer, shown_numbers
 from hmrnn.kinds.labels.files import Labelled, Steps, check_no_header, parse, series_in
 from hmrnn.kinds.labels.model import ForecastModel, LabelledModel, NumberModel, PairModel, plain
 from hmrnn.kinds.labels.report import sections
-from hmrnn.kinds.labels.sequences import Names, names_in, sequences
+from hmrnn.kinds.labels.sequences import Item, Names, names_in, sequences
 from hmrnn.pretrained.commands import Commands
 from hmrnn.utils.inputs import decoded, read_bytes
 
@@ -35,18 +35,20 @@ class LabelCommands(Commands):
             return
         encoder, answer = model.encoder, model.answer
         given = parse(text, name, self.kind.name, tokens=encoder.tokens, numbers=not encoder.symbols)
-        wanted = None if given.answers is None else _right(given, model, names_in(name))
+        names = names_in(name)
+        items = sequences(given.sequences, names.X, tokens=encoder.tokens, channels=encoder.channels)
+        wanted = None if given.answers is None else _right(given, items, model, names)
         how = {"beam": arguments.beam} if isinstance(model, PairModel) else {}
         show, found = self.progress("predicting"), list[np.ndarray]()
-        for start in range(0, len(given.sequences), AT_ONCE):
-            asked = given.sequences[start : start + AT_ONCE]
-            items = sequences(asked, names_in(name, start).X, tokens=encoder.tokens, channels=encoder.channels)
-            explain = arguments.json or arguments.explain
-            for sequence, item, (one, shown) in zip(asked, items, model.answers(items, weigh=explain, **how)):
+        explain = arguments.json or arguments.explain
+        for start in range(0, len(items), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            answers = model.answers(items[part], weigh=explain, **how)
+            for sequence, item, one in zip(given.sequences[part], items[part], answers):
                 found.append(one.values)
                 read = _read(sequence, model)
                 if explain:
-                    decision = model.decision(item, one, shown)
+                    decision = model.decision(item, one)
                     yield Section(lines=f"{read}\n{decision.render()}\n", record=decision.to_dict())
                 else:
                     said = plain(answer.given(one.values, item))
@@ -58,7 +60,7 @@ class LabelCommands(Commands):
                         cells.append(f"{max(chance.values()):.3f}")
                     yield Section(lines="\t".join([*cells, read]))
             if show is not None:
-                show(min(start + AT_ONCE, len(given.sequences)), len(given.sequences))
+                show(min(start + AT_ONCE, len(items)), len(items))
         if wanted is not None:
             yield Section(text=answer.compared(found, wanted), aside=True)
 
@@ -83,9 +85,9 @@ def _forecasts(model: ForecastModel, text: str, name: str, arguments: Any) -> It
             yield Section(lines="\t".join([str(k), str(step), *cells]))
 
 
-def _right(given: Labelled, model: LabelledModel, names: Names) -> list[np.ndarray]:
+def _right(given: Labelled, items: list[Item], model: LabelledModel, names: Names) -> list[np.ndarray]:
     """The right answer to each sequence; InputError if the model knows none of them."""
-    answer, wanted, items = model.answer, given.answers or [], sequences(given.sequences, names.X)
+    answer, wanted = model.answer, given.answers or []
     if not isinstance(answer, Classes):
         if answer.per_step:  # a table in which the number of every series is constant has one for each series
             rows = [isinstance(read, Steps) and isinstance(one, float) for read, one in zip(given.sequences, wanted)]

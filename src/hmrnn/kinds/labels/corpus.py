@@ -112,7 +112,6 @@ def make_corpus(
     X: Any,
     y: Any,
     *,
-    name: str = "data",
     valid_fraction: float | None = 0.1,
     seed: int = 0,
     sample_weight: Any = None,
@@ -165,7 +164,7 @@ def make_corpus(
         return Examples.of(encoder, [inputs[k] for k in chosen], [encoded[k] for k in chosen], weights[chosen])
 
     learned = part(train)
-    return LabelCorpus(name, encoder, learned, learned if valid_fraction == 0 else part(valid))
+    return LabelCorpus(names.X.whole, encoder, learned, learned if valid_fraction == 0 else part(valid))
 
 
 def _class_weights(given: Any, answer: Labels, train: np.ndarray) -> np.ndarray:

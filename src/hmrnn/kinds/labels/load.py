@@ -46,7 +46,7 @@ def load_labelled(config: Any, progress: Progress | None = None) -> LabelCorpus:
         if modality == "pairs" and one.maybe_header:
             first.append(f"{reprlib.repr(one.sequences[0])} -> {reprlib.repr(one.answers[0])}")
         answers += one.answers
-    corpus = make_corpus(modality, given, answers, name=name, valid_fraction=share, seed=config.split_seed, names=names)
+    corpus = make_corpus(modality, given, answers, valid_fraction=share, seed=config.split_seed, names=names)
     return dataclasses.replace(corpus, first=", ".join(first))
 
 

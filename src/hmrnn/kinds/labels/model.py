@@ -67,9 +67,7 @@ class LabelledModel(Model):
         """X as this model reads it, checked."""
         return sequences(X, tokens=self.encoder.tokens, channels=self.encoder.channels)
 
-    def answers(
-        self, items: list[Item], *, weigh: bool = False, **how: Any
-    ) -> list[tuple[Answered, Segmentation | None]]:
+    def answers(self, items: list[Item], *, weigh: bool = False, **how: Any) -> list[Answered]:
         """What the network answers to checked sequences; with ``weigh`` with weights and the segments it found."""
         batches = LabelBatches(Examples.of(self.encoder, items), BATCH)
         device, found = next(self.network.parameters()).device, {}
@@ -78,7 +76,8 @@ class LabelledModel(Model):
             with evaluating(self.network), torch.inference_mode(), uncaptured():  # lengths differ from batch to batch
                 out, answered = self.network.answers(batch, weigh=weigh, **how)
             for row, (k, one) in enumerate(zip(batches.plan.rows(0, index).tolist(), answered)):
-                found[k] = one, Segmentation.of(out, self.encoder.pieces(items[k]), row) if weigh else None
+                shown = Segmentation.of(out, self.encoder.pieces(items[k]), row) if weigh else None
+                found[k] = one._replace(segmentation=shown)
         return [found[k] for k in range(len(items))]
 
     def predict(self, X: Any) -> Any:
@@ -87,7 +86,7 @@ class LabelledModel(Model):
 
     def given(self, items: list[Item], **how: Any) -> list[Any]:
         """The answer to each of checked sequences, as users give it."""
-        return [self.answer.given(one.values, item) for item, (one, _) in zip(items, self.answers(items, **how))]
+        return [self.answer.given(one.values, item) for item, one in zip(items, self.answers(items, **how))]
 
     def explain(self, X: Any, **how: Any) -> list[Decision]:
         """The answer to each sequence, the segments found in it, and the weight of each in the decision."""
@@ -95,16 +94,17 @@ class LabelledModel(Model):
 
     def decisions(self, items: list[Item], **how: Any) -> list[Decision]:
         """As ``explain``, of checked sequences."""
-        return [self.decision(item, *found) for item, found in zip(items, self.answers(items, weigh=True, **how))]
+        return [self.decision(item, one) for item, one in zip(items, self.answers(items, weigh=True, **how))]
 
-    def decision(self, item: Item, one: Answered, shown: Segmentation | None) -> Decision:
+    def decision(self, item: Item, one: Answered) -> Decision:
         """What ``answers`` found in a sequence, with weights, as people see it."""
         answer = self.answer
-        assert shown is not None
+        assert one.segmentation is not None
         assert one.weights is not None
+        several = answer.per_step or isinstance(answer, Pairs)  # parts, each with weights of its own
         return Decision(
-            plain(answer.given(one.values, item)), answer.sure(one.values, one.chances), shown,
-            one.weights if answer.several else one.weights[0], not self.encoder.symbols,
+            plain(answer.given(one.values, item)), answer.sure(one.values, one.chances), one.segmentation,
+            one.weights if several else one.weights[0], not self.encoder.symbols,
             plain(answer.shaped(self.deviation)) if isinstance(answer, Scaled) else None,
         )  # fmt: skip
 
@@ -117,7 +117,7 @@ class LabelledModel(Model):
         """For each sequence what the network answers, and what is right."""
         items = self.items(X)
         wanted = self.right(y, items)
-        return [one.values for one, _ in self.answers(items, **how)], wanted
+        return [one.values for one in self.answers(items, **how)], wanted
 
     def right(self, y: Any, items: list[Item], names: Names = ARGUMENTS) -> list[np.ndarray]:
         """The right answers, checked, as the network answers."""
@@ -134,7 +134,7 @@ class LabelModel(LabelledModel):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(sequences, classes): the probability of every class, in the order of ``classes``."""
-        return np.concatenate([one.chances for one, _ in self.answers(self.items(X))])
+        return np.concatenate([one.chances for one in self.answers(self.items(X))])
 
 
 class TagModel(LabelledModel):
@@ -142,7 +142,7 @@ class TagModel(LabelledModel):
 
     def predict_proba(self, X: Any) -> list[np.ndarray]:
         """For each sequence (steps, tags): the probability of every tag; with a CRF the marginals."""
-        return [one.chances for one, _ in self.answers(self.items(X))]
+        return [one.chances for one in self.answers(self.items(X))]
 
 
 class PairModel(LabelledModel):

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import DetectorConfig
 from hmrnn.config.checks import Count
 from hmrnn.kinds.labels.batches import Batch
@@ -58,6 +59,8 @@ class Answered(NamedTuple):
     numbers nothing."""
     weights: np.ndarray | None
     """(N, T): the share of each step in each answer."""
+    segmentation: Segmentation | None = None
+    """What the network found in the sequence."""
 
 
 class SequenceModel(nn.Module):

@@ -29,7 +29,7 @@ def sections(model: LabelledModel, corpus: LabelCorpus) -> Iterator[Section]:
     if isinstance(model, ForecastModel):
         said = f"forecasts have {1 - model.skill(examples):.1%} of the squared error of no change"
     else:
-        found = [one.values for one, _ in model.answers(X)]
+        found = [one.values for one in model.answers(X)]
         said = answer.compared(found, [answer.wanted(one) for one in examples.targets])
     yield Section(text=f"Of the validation part, {len(X):,} sequences: {said}.")
     if isinstance(answer, Classes) and answer.noun in ("label", "tag"):

@@ -29,11 +29,9 @@ class Name:
     whole: str
     item: str = ""
     """What an item of a file is, such as a sequence; empty for an argument in Python, whose items are X[0], X[1], …"""
-    before: int = 0
-    """Items of the file that come before the first."""
 
     def __getitem__(self, k: int) -> str:
-        return f"{self.item} {self.before + k + 1} of {self.whole}" if self.item else f"{self.whole}[{k}]"
+        return f"{self.item} {k + 1} of {self.whole}" if self.item else f"{self.whole}[{k}]"
 
     def inside(self, k: int, item: str) -> Name:
         """The name of item ``k``, which is a list of ``item``."""
@@ -50,9 +48,9 @@ class Names(NamedTuple):
 ARGUMENTS = Names()
 
 
-def names_in(file: str, before: int = 0) -> Names:
-    """The names of sequences of a file, of which ``before`` others came first, and of the answers to them."""
-    return Names(Name(file, "sequence", before), Name(file, "the answer to sequence", before))
+def names_in(file: str) -> Names:
+    """The names of the sequences of a file, and of the answers to them."""
+    return Names(Name(file, "sequence"), Name(file, "the answer to sequence"))
 
 
 def sequences(

@@ -28,8 +28,6 @@ class Answer(msgspec.Struct, frozen=True, dict=True, tag_field="kind", forbid_un
     """Why a validation part cannot be taken from a few sequences."""
     per_step = False
     """Whether there is an answer for each step or token."""
-    several = False
-    """Whether an answer has several parts, each with weights of its own."""
 
     @classmethod
     def check(cls, y: Any, inputs: Sequence[Item], names: Names, steps: bool | None = None) -> Checked:
@@ -108,7 +106,7 @@ def checked(
         got = f"{len(inputs)} sequences and {len(targets)}{about}"
         raise InputError(f"{names.y.whole} must hold one answer per sequence; got {got}")
     for k, (target, one) in enumerate(zip(targets, inputs)):
-        if (kind.per_step is True or form.get("steps")) and len(target) != len(one):
+        if (kind.per_step is True or form.get("per_step")) and len(target) != len(one):
             words = isinstance(one, tuple) and " " in one and len(target) == len("".join(one).split())
             raise InputError(
                 f"there must be one answer per step; {names.X[k]} has {len(one)} steps and {names.y[k]} {len(target)}"

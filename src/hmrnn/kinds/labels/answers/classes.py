@@ -145,7 +145,7 @@ class Tags(Classes, frozen=True, tag="tags"):
         ".conll, .tsv or .txt with a token and its tag per line and an empty line between sentences, .csv with a step "
         "of a series per line (columns series and tag), or .jsonl with tokens or series, and tags"
     )
-    per_step = several = True
+    per_step = True
 
     @classmethod
     def check(cls, y: Any, inputs: Sequence[Item], names: Names, steps: bool | None = None) -> Checked:
@@ -180,7 +180,6 @@ class Pairs(Classes, frozen=True, tag="pairs"):
     noun: ClassVar[str] = "symbol to write"
     formats: ClassVar[str] = ".tsv or .csv with two texts per line, or .jsonl with source and target"
     alone: ClassVar[str] = "the first sequences are all the same"
-    several = True
 
     @classmethod
     def check(cls, y: Any, inputs: Sequence[Item], names: Names, steps: bool | None = None) -> Checked:

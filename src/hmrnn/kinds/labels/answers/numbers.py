@@ -54,7 +54,7 @@ class Scaled(Answer, frozen=True):
 class Numbers(Scaled, frozen=True, tag="numbers"):
     rows: bool = False
     """Whether an answer is a row of numbers, perhaps of one; else it is a number."""
-    steps: bool = False
+    per_step: bool = msgspec.field(default=False, name="steps")
     """Whether there is an answer for each step or token, not one for the sequence."""
     field: ClassVar[str] = "number"
     formats: ClassVar[str] = (
@@ -66,14 +66,6 @@ class Numbers(Scaled, frozen=True, tag="numbers"):
         super().__post_init__()
         if len(self.mean) > 1 and not self.rows:
             raise ValueError("several numbers are a row")
-
-    @property
-    def per_step(self) -> bool:  # type: ignore[override]
-        return self.steps
-
-    @property
-    def several(self) -> bool:  # type: ignore[override]
-        return self.steps
 
     @classmethod
     def check(cls, y: Any, inputs: Sequence[Item], names: Names, steps: bool | None = None) -> Checked:
@@ -88,14 +80,14 @@ class Numbers(Scaled, frozen=True, tag="numbers"):
             steps = not table and _long_as(y, inputs)
         if not steps:
             found, rows = numbers_of(y, names.y)
-            return list(found[:, None]), {"rows": rows, "steps": False}
+            return list(found[:, None]), {"rows": rows}
         each = [numbers_of(one, Name(names.y[k])) for k, one in enumerate(y)]
         if len({(rows, found.shape[1]) for found, rows in each}) > 1:
             raise InputError(f"{names.y.whole} must hold as many numbers for each step")
-        return [found for found, _ in each], {"rows": any(rows for _, rows in each), "steps": True}
+        return [found for found, _ in each], {"rows": any(rows for _, rows in each), "per_step": True}
 
     def describe(self) -> str:
-        return f"{self.size} number(s) for each {'step' if self.steps else 'sequence'}"
+        return f"{self.size} number(s) for each {'step' if self.per_step else 'sequence'}"
 
     def shaped(self, numbers: np.ndarray) -> np.ndarray:
         """(..., numbers), without the last axis if an answer is a number."""
@@ -103,7 +95,7 @@ class Numbers(Scaled, frozen=True, tag="numbers"):
 
     def given(self, values: np.ndarray, item: Item) -> Any:
         found = self.shaped(self.decode(values))
-        return found if self.steps else found[0]
+        return found if self.per_step else found[0]
 
     def right(self, target: Any, name: Name) -> np.ndarray:
         found: np.ndarray = target
