@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,14 +14,14 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from hmrnn.nn import dropout
 from hmrnn.nn.baselines.base import Baseline
-from hmrnn.nn.baselines.cells import LeakyRNN
+from hmrnn.nn.baselines.cells import LeakyRNN, OutputRNN, PeepholeLSTM, SkipRNN, TimeDelayNetwork
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
+from hmrnn.nn.baselines.echo_state import EchoStateNetwork
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.nn.dropout import factors
 from hmrnn.nn.lstm import in_pieces, swapped
 from hmrnn.nn.output import Operation
 from hmrnn.ops import State
-from literal import layer_norm, sigm
 from refusals import refused
 
 T, B, INPUT, SIZES = 13, 4, 3, (16, 12, 20)
@@ -35,12 +34,20 @@ NETWORKS: dict[str, Callable[..., Baseline]] = {
     "ln-cw-rnn": lambda *sizes, **options: ClockworkRNN(*sizes, layer_norm=True, **options),
     "leaky": LeakyRNN,
 }
+LECTURE: dict[str, Callable[..., Baseline]] = {
+    "peephole": PeepholeLSTM,
+    "skip": partial(SkipRNN, delay=3),
+    "echo-state": EchoStateNetwork,
+    "time-delay": partial(TimeDelayNetwork, kernel=3),
+    "output-rnn": OutputRNN,
+}
 every_network = pytest.mark.parametrize("name", NETWORKS)
+lecture_s_too = pytest.mark.parametrize("name", NETWORKS | LECTURE)
 
 
 def network(name: str, **options: Any) -> Baseline:
     """With random numbers in every parameter: zero biases and unit gains would hide what is not read."""
-    rnn = NETWORKS[name](INPUT, SIZES, 3, **options).double()
+    rnn = (NETWORKS | LECTURE)[name](INPUT, SIZES, 3, **options).double()
     with torch.no_grad():
         for p in rnn.parameters():
             p.add_(0.3 * torch.randn_like(p))
@@ -104,34 +111,6 @@ def test_torch_layers_start_like_hmlstm(kind: Any) -> None:
                 torch.testing.assert_close(products, torch.eye(len(products)), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("engine", ["reference", "native"])
-@pytest.mark.parametrize(("zoneout", "training"), [(0.0, True), (0.3, True), (0.3, False)])
-def test_layer_norm_lstm_is_its_equations(zoneout: float, training: bool, engine: str) -> None:
-    """With zoneout, units that are drawn at every step keep their c; else every unit keeps that share of it."""
-    rnn = network("ln-lstm", zoneout=zoneout, engine=engine).train(training)
-    x = inputs()
-    torch.manual_seed(7)
-    out, state = rnn(x)
-    torch.manual_seed(7)
-    below = x.numpy()
-    for l, size in enumerate(SIZES):
-        drawn = torch.rand(T, B, size).numpy() < zoneout if zoneout > 0 and training else np.full((T, B, size), zoneout)
-        w = {name: p.detach().numpy() for name, p in rnn.layers[l].cells()[0]._asdict().items() if p is not None}
-        h, c = np.zeros((B, size)), np.zeros((B, size))
-        steps = np.zeros((T, B, size))
-        for t in range(T):
-            for n in range(B):
-                s = layer_norm(w["U"] @ h[n], w["gain_U"]) + layer_norm(w["W"] @ below[t, n], w["gain_W"]) + w["b"]
-                f, i, o, g = np.split(s, 4)
-                c[n] = drawn[t, n] * c[n] + (1 - drawn[t, n]) * (sigm(f) * c[n] + sigm(i) * np.tanh(g))
-                h[n] = sigm(o) * np.tanh(layer_norm(c[n], w["gain_c"], w["bias_c"]))
-                steps[t, n] = h[n]
-        np.testing.assert_allclose(out.hidden[l].detach().numpy(), steps, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(state.h[l].detach().numpy(), h, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(state.c[l].detach().numpy(), c, rtol=0, atol=1e-12)
-        below = steps
-
-
 def test_layer_norm_lstm_starts_with_gains_of_1() -> None:
     rnn = LSTM(INPUT, SIZES, 3, layer_norm=True)
     gains = [p for name, p in rnn.named_parameters() if "gain" in name]
@@ -152,7 +131,7 @@ def test_symbols_are_looked_up_in_the_embedding(name: str) -> None:
     close(*(torch.autograd.grad(hidden.pow(3).sum(), table)[0] for hidden in (by_symbol, by_vector)))
 
 
-@every_network
+@lecture_s_too
 @pytest.mark.parametrize("cut", [1, 8])
 def test_a_sequence_in_parts_gives_what_it_gives_whole(name: str, cut: int) -> None:
     rnn, x = network(name), inputs()
@@ -191,7 +170,7 @@ def test_every_sequence_ends_at_its_own_length(name: str) -> None:
     assert [int(gradient[:, n].abs().sum(-1).count_nonzero()) for n in range(B)] == list(LENGTHS)
 
 
-@every_network
+@lecture_s_too
 @pytest.mark.parametrize("training", [True, False])
 def test_streaming_takes_the_same_steps(name: str, training: bool) -> None:
     """Those of eval(): a stream draws nothing while training, either."""

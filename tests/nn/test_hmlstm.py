@@ -88,22 +88,6 @@ def test_batch_first_is_the_same_pass() -> None:
         assert torch.equal(a, b.transpose(0, 1))
 
 
-def test_one_layer_is_a_plain_lstm() -> None:
-    rnn, lstm = HMLSTM(INPUT, 6, 1).double(), nn.LSTM(INPUT, 6).double()
-    with torch.no_grad():
-        rnn.b[0].normal_()
-        for ours, theirs in ((rnn.W[0], lstm.weight_ih_l0), (rnn.U[0], lstm.weight_hh_l0), (rnn.b[0], lstm.bias_ih_l0)):
-            f, i, o, g = ours.chunk(4)
-            theirs.copy_(torch.cat([i, f, g, o]))
-        lstm.bias_hh_l0.zero_()
-    x, h, c = inputs(), inputs(B, 6), inputs(B, 6)
-    out, state = rnn(x, State((h,), (c,), torch.zeros(B, 0, dtype=torch.float64)))
-    expected, (h_end, c_end) = lstm(x, (h[None], c[None]))
-    torch.testing.assert_close(out.hidden[0], expected, rtol=0, atol=1e-14)
-    assert_states_equal(state, State((h_end[0],), (c_end[0],), state.z), atol=1e-14)
-    assert (out.operations == Operation.UPDATE).all()
-
-
 def test_operations_follow_from_the_boundaries() -> None:
     z = torch.tensor([[[1.0, 0.0]], [[0.0, 0.0]], [[1.0, 1.0]], [[0.0, 0.0]]])  # (T, 1, 2)
     U, C, F = Operation.UPDATE, Operation.COPY, Operation.FLUSH

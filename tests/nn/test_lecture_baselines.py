@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,34 +116,6 @@ def test_equations(kind: Any, options: dict[str, Any], equations: Callable[..., 
             assert not out.hidden[l][length:, b].any()
 
 
-@every_network
-def test_the_state_is_all_that_is_carried(
-    kind: Any, options: dict[str, Any], equations: Callable[..., np.ndarray]
-) -> None:
-    rnn, x = network(kind, options), inputs()
-    whole, end = rnn(x)
-    first, state = rnn(x[:4])
-    second, same = rnn(x[4:], state)
-    torch.testing.assert_close(torch.cat([first.hidden[1], second.hidden[1]]), whole.hidden[1])
-    step = rnn.initial_state(B)
-    for row in x:
-        step = rnn.step(row, step).state
-    short, stop = rnn(x, lengths=[4] * B)  # the state at the end of shorter sequences
-    for states in (
-        zip(same.c, end.c),
-        zip(step.h, end.h),
-        zip(step.c, end.c),
-        zip(stop.c, state.c),
-        zip(stop.h, state.h),
-    ):
-        for got, want in states:
-            torch.testing.assert_close(got, want)
-    twin = copy.deepcopy(rnn)
-    torch.testing.assert_close(twin(x)[0].hidden[1], whole.hidden[1])
-    assert repr(rnn).startswith(f"{kind.__name__}(4, (6, 5), num_layers=2")
-    assert short.hidden[0].shape == (T, B, 6)
-
-
 def test_a_reservoir_has_its_spectral_radius_and_is_not_trained() -> None:
     rnn = EchoStateNetwork(INPUT, 30, 2, spectral_radius=0.7).double()
     for U in rnn.U:
@@ -185,24 +156,6 @@ def test_ridge_regression_gives_the_same_bytes_each_time() -> None:
         assert torch.equal(W[6:], torch.zeros(3, rows.shape[1]))
     torch.testing.assert_close(W[:, :40], W[:, 40:], rtol=1e-3, atol=1e-6)
     torch.testing.assert_close(W[:, :40] * 2, ridge_regression(x, y, 0.0)[0], rtol=1e-3, atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["peephole", "coupled", "skip", "echo-state", "time-delay", "output-rnn"])
-def test_each_is_trained_by_its_name(kind: str, tmp_path: Path) -> None:
-    trainer = tiny.trainer(tiny.config(rnn=kind, delay=3, kernel=3))
-    before = trainer.validate().measure
-    fixed = trainer.model.rnn.state_dict()["b.0"].clone()
-    for _ in range(trainer.task.chunks):
-        trainer.step()
-    assert trainer.validate().measure < before
-    assert torch.equal(fixed, trainer.model.rnn.state_dict()["b.0"]) == (kind == "echo-state")
-    other = tiny.trainer(tiny.config(rnn=kind, delay=3, kernel=3))
-    checkpoint.write(tmp_path / "now", trainer.snapshot(training=True))
-    other.restore(checkpoint.read(tmp_path / "now", training=True))
-    for run in (trainer, other):
-        run.step()
-    for name, p in trainer.model.state_dict().items():
-        assert torch.equal(p, other.model.state_dict()[name]), name
 
 
 def test_weight_decay_leaves_the_reservoir_as_it_was_drawn() -> None:

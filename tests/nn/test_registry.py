@@ -129,7 +129,7 @@ def test_reading_symbol_by_symbol_expects_what_a_pass_does(kind: str) -> None:
     torch.testing.assert_close(reader.predict().logits[0], expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["cw-rnn", "gru"])
+@pytest.mark.parametrize("kind", ["cw-rnn", "gru", "peephole", "skip", "echo-state", "time-delay", "output-rnn"])
 def test_an_interrupted_run_goes_on_exactly(kind: str, tmp_path: Path) -> None:
     """With chunks of 5 steps and periods up to 4, no two chunks in a row start at the same time of the clock."""
     wanted = dataclasses.replace(config(kind), model=dataclasses.replace(config(kind).model, modules=4))

@@ -190,7 +190,7 @@ class LSTM(Recurrent):
         if state is None:
             return x, (parameter.new_zeros(shape),) * 2, alone
         if not isinstance(state, tuple) or len(state) != 2:
-            raise InputError(f"the state must be h and c; got {interface.shapes(state)}")
+            raise InputError(f"state must be h and c; got {interface.shapes(state)}")
         for name, a in zip("hc", state):
             checks.check_tensor(f"state {name}", a, (shape[0], shape[2]) if alone else shape, parameter)
         h, c = (a.unsqueeze(1) if alone else a for a in state)
