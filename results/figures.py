@@ -80,7 +80,7 @@ def draw_optimizers(axes: Axes, epoch: str, top: float) -> None:
     """
     for (network, said), colour in zip(NETWORKS_OF_OPTIMIZERS.items(), (ORANGE, GREY, BLUE), strict=True):
         for (optimizer, title), (marker, style) in zip(
-            OPTIMIZERS.items(), (("o", "-"), ("x", ":"), ("s", "--"), ("D", ":")), strict=True
+            OPTIMIZERS.items(), (("o", "-"), ("x", ":"), ("s", "--"), ("D", ":"), ("^", ":")), strict=True
         ):
             bits: dict[float, list[float]] = {}
             for run in runs("optimizers").values():
@@ -103,7 +103,7 @@ def draw_optimizers(axes: Axes, epoch: str, top: float) -> None:
     axes.set_ylim(top=top)
     axes.set_xticks(ticks, list(map(str, ticks)), color=BLACK)
     axes.minorticks_off()
-    axes.set_title("after one epoch, all 30 runs" if epoch == "1" else "after both, the runs that were finished")
+    axes.set_title("after one epoch, all runs" if epoch == "1" else "after both, the runs that were finished")
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from hmrnn.training.detectors import condition
@@ -232,8 +232,11 @@ def measured(_: str) -> str:
     english = runs("bundled")["english-small"]["again"]["test-half-cpu"]["boundaries"]
     spaceless = runs("ptb-without-spaces")["free-seed1"]["test"]["boundaries"]
     words = [run["test"]["head boundary"] for run in runs("words")["ptb"]["found"] if run["commit"] == "5baa156"]
-    muon = {run["network"]: run["validation"]["2"] for run in runs("optimizers").values()
-            if (run["optimizer"], run["rate"], run["end"]) == ("muon", 0.004, "done")}  # fmt: skip
+    muon = {}
+    for network in ("ln-lstm", "hm-lstm"):
+        done = [run["validation"]["2"] for run in runs("optimizers").values()
+                if run["cell"].startswith(f"{network}:muon:0.004") and run["end"] == "done"]  # fmt: skip
+        muon[network] = f"{fmean(done):.3f} ± {stdev(done) / len(done) ** 0.5:.3f}"
     speeds = runs("bench")["cpu-native"]["found"]["training step"].values()
     plain, normed = ([size[name]["speed"] for size in speeds] for name in ("HM-LSTM", "HM-LSTM, layer norm"))
     rows = [
@@ -244,8 +247,8 @@ def measured(_: str) -> str:
          f"{scores(spaceless, 'random')['f1']:.2f} at random"),
         ("Penn Treebank (PTB), bits a character", f"{test('ptb', *(f'held-{seed}' for seed in both)):.4f}",
          f"LSTM {test('ptb', *(f'ln-lstm-{seed}' for seed in both)):.4f}; paper 1.24"),
-        ("enwik8, 2 epochs, Muon, bits a byte", f"{muon['hm-lstm']:.3f}",
-         f"layer-norm LSTM of equal work {muon['ln-lstm']:.3f}"),
+        ("enwik8, 2 epochs, Muon, bits a byte", muon["hm-lstm"],
+         f"layer-norm LSTM of equal work {muon['ln-lstm']}"),
         ("Handwriting, nats a line: more is better",
          f"{test('iamondb-weight-drop', *(f'hm-annealed-{seed}' for seed in both)):.0f}",
          f"LSTM {test('iamondb-weight-drop', *(f'lstm-{seed}' for seed in both)):.0f}; paper 1167"),
@@ -310,14 +313,17 @@ def cells_of_ptb(_: str) -> str:
 
 
 NETWORKS_OF_OPTIMIZERS = {"lstm": "LSTM 3×512", "ln-lstm": "LN-LSTM 3×512", "hm-lstm": "HM-LSTM 768/1024/1024"}
-OPTIMIZERS = {"adam": "Adam", "adam0": "Adam, β₁ = 0", "muon": "Muon", "normuon": "Muon, rows alike"}
+OPTIMIZERS = {
+    "adam": "Adam", "adam0": "Adam, β₁ = 0", "muon": "Muon", "normuon": "Muon, rows alike", "muon3": "Muon, 3 steps",
+}  # fmt: skip
 
 
-def optimizers(name: str) -> str:
-    """Validation bits of every run after its first epoch and, if it was finished, after its second."""
+def optimizers(name: str, epochs: dict[str, int]) -> str:
+    """Validation bits of every run after some of its epochs, each with so many digits."""
     cells: dict[tuple[str, str, float], list[Run]] = {}
     for run in runs(name).values():
-        cells.setdefault((run["network"], run["optimizer"], run["rate"]), []).append(run)
+        if run["network"] in NETWORKS_OF_OPTIMIZERS and epochs.keys() & run["validation"].keys():
+            cells.setdefault((run["network"], run["optimizer"], run["rate"]), []).append(run)
     tried = sorted({(list(OPTIMIZERS).index(optimizer), rate) for _, optimizer, rate in cells})
     rows = []
     for k, rate in tried:
@@ -325,18 +331,32 @@ def optimizers(name: str) -> str:
         shown = [
             ", ".join(f"{run['validation'][epoch]:.{digits}f}" for run in each if epoch in run["validation"])
             for each in here
-            for epoch, digits in (("1", 3), ("2", 4))
+            for epoch, digits in epochs.items()
         ]
         rows.append([f"{list(OPTIMIZERS.values())[k]} {rate:g}", *shown])
-    head = [f"{said}, 1 epoch | 2 epochs" for said in NETWORKS_OF_OPTIMIZERS.values()]
+    head = [f"{said}, epoch {' | '.join(epochs)}" for said in NETWORKS_OF_OPTIMIZERS.values()]
     return lines(" | ".join(["optimizer, rate", *head]), rows)
+
+
+def optimizers_on_ptb(_: str) -> str:
+    """Every run of 30 epochs: its best epoch."""
+    rows = []
+    for run in runs("optimizers").values():
+        if run["network"].startswith("ptb-") and run["end"] == "done":
+            epoch, bits = min(run["validation"].items(), key=lambda item: item[1])
+            said = NETWORKS_OF_OPTIMIZERS[run["network"].removeprefix("ptb-")]
+            cell = f"{OPTIMIZERS[run['optimizer']]} {run['rate']:g}"
+            rows.append([said, cell, f"{bits:.4f}", epoch, f"{run['training']:.3f}", f"{run['test']['bits']:.4f}"])
+    return lines("network | optimizer, rate | validation | best epoch | training | test", rows)
 
 
 TABLES: dict[str, Callable[[str], str]] = {
     "measured": measured,
     "cells": cells,
     "cells of ptb": cells_of_ptb,
-    "optimizers": optimizers,
+    "optimizers": lambda name: optimizers(name, {"1": 3, "2": 4}),
+    "optimizers finished": lambda name: optimizers(name, {"2": 4}),
+    "optimizers on ptb": optimizers_on_ptb,
     **dict.fromkeys(("ptb", "ptb-baselines", "ptb-long", "ptb-large", "enwik8", "text8"), table),
     **dict.fromkeys(("ptb-gains", "ptb-search", "ptb-regularisers"), table_of_search),
     **dict.fromkeys(("iamondb", "iamondb-dropout", "iamondb-weight-drop", "iamondb-official"), table_of_strokes),
