@@ -248,7 +248,7 @@ def measured(_: str) -> str:
         ("Penn Treebank (PTB), bits a character", f"{test('ptb', *(f'held-{seed}' for seed in both)):.4f}",
          f"LSTM {test('ptb', *(f'ln-lstm-{seed}' for seed in both)):.4f}; paper 1.24"),
         ("enwik8, 2 epochs, Muon, bits a byte", muon["hm-lstm"],
-         f"layer-norm LSTM of equal work {muon['ln-lstm']}"),
+         f"layer-norm LSTM, equal work {muon['ln-lstm']}"),
         ("Handwriting, nats a line: more is better",
          f"{test('iamondb-weight-drop', *(f'hm-annealed-{seed}' for seed in both)):.0f}",
          f"LSTM {test('iamondb-weight-drop', *(f'lstm-{seed}' for seed in both)):.0f}; paper 1167"),
