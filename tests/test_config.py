@@ -287,7 +287,13 @@ def test_networks_that_find_no_boundaries_take_no_rates(model: dict[str, Any]) -
     for what in ({"rates": (0.3, 0.1)}, {"bias": (0.1,)}, {"rate_control": 0.1}, {"pull_weight": 0.1}):
         with pytest.raises(InputError, match=rf"^detectors\.{next(iter(what))}\b"):
             tiny.changed(tiny.DEFAULT, **model, **what).check()
-    tiny.changed(tiny.DEFAULT, **model, slope=(0.1, 2.0), bounds=(0.5, 0.5)).check()
+    schedules = tiny.changed(tiny.DEFAULT, **model, slope=(0.1, 2.0), bounds=(0.5, 0.5))
+    if model == {"rnn": "hrnn"}:
+        schedules.check()
+        return
+    with pytest.raises(InputError) as refused:
+        schedules.check()
+    assert refused.value.setting == "detectors.slope"
 
 
 def test_boundaries_that_are_given_are_not_learned() -> None:
@@ -309,8 +315,9 @@ def test_boundaries_that_are_given_are_not_learned() -> None:
 )
 def test_rates_of_a_preset_follow_the_network(model: dict[str, Any], rates: tuple[float, ...]) -> None:
     preset = PRESETS["text"]
-    detectors = fit(tiny.changed(preset, **model), preset).detectors
-    tiny.changed(preset, **model, **vars(detectors)).check()
+    fitted = fit(tiny.changed(preset, **model), preset)
+    fitted.check()
+    detectors = fitted.detectors
     assert detectors.rates == rates
     assert detectors.start_at_rates == (detectors.rate_control > 0) == (detectors.pull_weight > 0) == (rates != ())
 
@@ -340,7 +347,19 @@ def test_detectors_of_a_network_that_has_none_cannot_be_set() -> None:
     assert fit(tiny.changed(preset, rnn="lstm"), preset).detectors == DetectorConfig()
     for what in ({"slope": (0.1, 2.0)}, {"estimator": "soft"}, {"rates": (0.3, 0.1)}):
         with pytest.raises(InputError, match=rf"^detectors\.{next(iter(what))}\b"):
-            fit(tiny.changed(preset, rnn="gru", **what), preset)
+            fit(tiny.changed(preset, rnn="gru", **what), preset).check()
+
+
+@pytest.mark.parametrize(
+    ("rnn", "what"),
+    [("lstm", {"flush": False}), ("gru", {"modules": 2}), ("hm-lstm", {"delay": 3}), ("skip", {"kernel": 3})],
+)
+def test_settings_of_another_network_are_refused_and_those_of_a_preset_left_out(rnn: str, what: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as refused:
+        tiny.changed(tiny.DEFAULT, rnn=rnn, **what).check()
+    assert refused.value.setting == f"model.{next(iter(what))}"
+    for name in PRESETS.keys() - {"pairs"}:  # it attends to segments
+        PRESETS[name].changed({"model.rnn": rnn}).check()
 
 
 @pytest.mark.parametrize("name", PRESETS)

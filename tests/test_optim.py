@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import hmrnn
 import tiny
 from hmrnn.kinds.labels.settings import LabelledModelConfig
-from hmrnn.nn.registry import BASELINES, make_encoder
+from hmrnn.nn.registry import NETWORKS, make_encoder
 from hmrnn.optim import Muon, orthogonalised
 from hmrnn.training.trainer import Trainer
 
@@ -121,7 +121,7 @@ def test_its_state_can_be_stored() -> None:
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("name", ["hm-lstm", "hrnn", *BASELINES])
+@pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_names_its_blocks(name: str, bidirectional: bool) -> None:
     if bidirectional and name == "hrnn":
         return

@@ -22,7 +22,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     "line",
     [
         "story.txt --model.rnn lstm --detectors.estimator sample",
-        "story.txt --model.rnn gru --detectors.on-copy evaluate",
+        "story.txt --model.rnn gru --detectors.hidden 4",
         "story.txt --model.num-layers 1 --detectors.slope 0.1 5",
         "story.txt --model.rnn hrnn --detectors.rates 0.5 0.1",
         "story.txt --model.rnn gru --regularise.zoneout 0.1",

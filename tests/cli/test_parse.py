@@ -13,7 +13,7 @@ import tiny
 from hmrnn import kind as kinds
 from hmrnn.cli.arguments import ARGUMENTS
 from hmrnn.cli.parse import parse, print_help, settings_of
-from hmrnn.config.changes import build
+from hmrnn.config.changes import replaced
 from hmrnn.errors import InputError
 from hmrnn.utils.options import option
 
@@ -70,8 +70,8 @@ def test_only_what_is_given_is_returned() -> None:
 
 def test_build_replaces_what_is_given() -> None:
     base = Example(Part(size=9), word="w")
-    assert build(base, {}) == base
-    assert build(base, {"part.fast_mode": False, "word": "v"}) == Example(Part(9, False), word="v")
+    assert replaced(base, {}) == base
+    assert replaced(base, {"part.fast_mode": False, "word": "v"}) == Example(Part(9, False), word="v")
 
 
 @pytest.mark.parametrize(
@@ -175,6 +175,17 @@ def test_an_option_of_several_kinds_has_one_help_for_all_of_them() -> None:
                 said.setdefault((command, setting.name), set()).add(setting.doc)
     assert ("evaluate", "boundaries") in said
     assert [name for name, docs in said.items() if len(docs) > 1] == []
+
+
+def test_the_help_of_a_network_has_its_settings_alone(command: tiny.Command) -> None:
+    for network, has, lacks in (
+        ("hm-lstm", {"--model.flush", "--detectors.rates"}, {"--model.modules", "--model.ridge"}),
+        ("hrnn", {"--model.flush", "--detectors.slope"}, {"--detectors.rates", "--model.kernel"}),
+        ("cw-rnn", {"--model.modules"}, {"--model.flush", "--detectors.slope", "--regularise.zoneout"}),
+    ):
+        shown = command(f"train text --model.rnn {network} --help").replace(",", " ").split()
+        assert has <= set(shown)
+        assert not lacks & set(shown)
 
 
 def test_a_kind_of_data_has_no_flags_for_what_it_lacks(command: tiny.Command) -> None:

@@ -204,7 +204,9 @@ def test_shapes_beyond_the_limit_are_run(recorder: Recorder, monkeypatch: pytest
 
 def clockwork(length: int, modules: int, **changes: Any) -> Config:
     sizes: dict[str, Any] = {"num_layers": 2, "hidden_size": (12,), "accumulate": 2, "epochs": 9}
-    return tiny.config(length=length, modules=modules, **(sizes | {"rnn": "cw-rnn"} | changes))
+    kind = {"rnn": "cw-rnn"} | changes
+    own = {"modules": modules} if kind["rnn"] == "cw-rnn" else {}
+    return tiny.config(length=length, **(sizes | own | kind))
 
 
 def weights(trainer: Trainer) -> list[Tensor]:

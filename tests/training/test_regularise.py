@@ -17,7 +17,6 @@ from torch import Tensor
 import hmrnn
 import tiny
 from hmrnn import checkpoint, ops
-from hmrnn.cli import train as commands
 from hmrnn.config import Config, ModelConfig, RegulariseConfig
 from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
@@ -29,6 +28,7 @@ from hmrnn.nn.dropout import drop_units, drop_weights
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.predictor import GatedOutput
 from hmrnn.ops import LayerWeights
+from hmrnn.pretrained import train as commands
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.prepare import prepare
 from hmrnn.training.terms.weights import Average, decay
@@ -181,7 +181,9 @@ def test_settings_that_a_model_has_no_use_for() -> None:
         for rnn in ("gru", "hrnn"):
             with refused(f"detectors.{name}"):
                 tiny.trainer(tiny.config(rnn=rnn, **{name: values}))
-    tiny.trainer(tiny.config(rnn="gru", slope=(0.1, 2.0)))  # ignored
+    with pytest.raises(InputError) as refused:
+        tiny.trainer(tiny.config(rnn="gru", slope=(0.1, 2.0)))
+    assert refused.value.setting == "detectors.slope"
     strokes = HandwritingModel(StrokeModelConfig(hidden_size=(4,), output_size=4))
     prepare(strokes, tiny.config(dropout_output=0.25, dropout_between=0.5))
     assert (strokes.output.dropout, strokes.rnn.dropout) == (0.25, 0.5)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from hmrnn import kind
 from hmrnn.cli.arguments import check_kind
 from hmrnn.cli.display import show, show_progress
 from hmrnn.config import Config
+from hmrnn.config.changes import replaced
 
 
 def run(arguments: Any) -> int:
     config = Config.load(arguments.name)
     paths = arguments.path or (*config.data.path, *arguments.paths)
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, path=paths))
+    config = replaced(config, {"data.path": paths})
     config.check()
     reads = kind.of(config)
     check_kind("data", arguments, reads)

@@ -10,9 +10,11 @@ from hmrnn import kind
 from hmrnn.cli.arguments import TrainArguments
 from hmrnn.cli.parse import parse, print_help
 from hmrnn.config import Config
-from hmrnn.config.changes import build, fit
+from hmrnn.config.changes import fit, replaced
+from hmrnn.config.checks import settings_of
 from hmrnn.errors import InputError
 
+HELP = {"-h", "--help"}
 OFTEN = {
     "model.hidden_size", "model.num_layers", "train.epochs", "train.batch_size", "train.learning_rate", "train.device",
     "train.seed", "train.start_from", "detectors.rates",
@@ -23,7 +25,7 @@ OFTEN = {
 def train_arguments(words: list[str]) -> TrainArguments:
     """The arguments of ``hmrnn train``: those of the preset or of the resumed run, changed by the flags."""
     target = words[0] if words and not words[0].startswith("-") else None
-    wants_help = not {"-h", "--help"}.isdisjoint(words)
+    wants_help = not HELP.isdisjoint(words)
     if target is None and not wants_help:
         raise InputError("hmrnn train needs a file or a preset first, as in hmrnn train book.txt (see its --help)")
     if target is None:
@@ -35,18 +37,23 @@ def train_arguments(words: list[str]) -> TrainArguments:
         print("\nDefaults above are those of text. hmrnn train PRESET --help lists all settings of another.")
         raise SystemExit(0)
     name, config = Config.named(target)
+    reads = kind.of(config)
+    given = parse(TrainArguments, [word for word in words if word not in HELP], "hmrnn train", config, reads.lacks)
     if wants_help:
+        config = config.changed({name: value for name, value in given.items() if "." in name})
         print(f"Every setting, with the defaults of {target}. hmrnn train --help is shorter.")
-        if note := kind.of(config).notes.get(target):
+        print("With --model.rnn NAME before --help: those of another network.")
+        if note := reads.notes.get(target):
             print(f"{target}: {note}")
-        print_help(TrainArguments, "hmrnn train", config, lacks=kind.of(config).lacks)
+        unmet = ((one.name, one.unmet(config)) for one in settings_of(config))
+        others = (name for name, needed in unmet if needed and needed.setting in ("model.rnn", "model.detectors"))
+        print_help(TrainArguments, "hmrnn train", config, lacks=(*reads.lacks, *others))
         raise SystemExit(0)
-    given = parse(TrainArguments, words, "hmrnn train", config, kind.of(config).lacks)
     config = _with_paths(config, target, given)
     if "train.start_from" in given and not given.get("resume"):
         config = _from_model(config, given)
     out = given["out"] = given.get("out") or f"runs/{name}"
-    arguments = fit(build(_arguments(config), given), config)
+    arguments = fit(replaced(_arguments(config), given), config)
     if arguments.resume:  # the flags change the config of the run, not of the preset
         from hmrnn.training.rundir import RunDirectory
 
@@ -61,8 +68,8 @@ def train_arguments(words: list[str]) -> TrainArguments:
                     value=value,
                 )
         if config.data.path:  # the file may have moved
-            stored = dataclasses.replace(stored, data=dataclasses.replace(stored.data, path=config.data.path))
-        arguments = build(_arguments(stored), given)
+            stored = replaced(stored, {"data.path": config.data.path})
+        arguments = replaced(_arguments(stored), given)
     return arguments
 
 
@@ -73,7 +80,7 @@ def _from_model(config: Config, given: dict[str, Any]) -> Config:
     from hmrnn.pretrained.load import locate
 
     source = given["train.start_from"]
-    data = build(config, {name: given[name] for name in given if name.startswith("data.") and name not in KEPT}).data
+    data = replaced(config, {name: given[name] for name in given if name.startswith("data.") and name not in KEPT}).data
     result = finetune_config(checkpoint.read(locate(source)), source, data)
     check_kept(result, given)
     return result
@@ -86,7 +93,7 @@ def _with_paths(config: Config, target: str, given: dict[str, Any]) -> Config:
         raise InputError(
             f"{paths[0]} names the data already; leave one out", setting="data.path", value=given["data.path"]
         )
-    return dataclasses.replace(config, data=dataclasses.replace(config.data, path=paths))
+    return replaced(config, {"data.path": paths})
 
 
 def _arguments(config: Config) -> TrainArguments:

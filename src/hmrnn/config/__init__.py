@@ -1,13 +1,13 @@
 """The settings of a run as dataclasses. They are the flags of ``hmrnn train`` and the config.json of a checkpoint.
 
 A setting is named "section.field", such as "train.epochs"; errors use these names. Each kind of data has classes of its
-own for the sections "data" and "model". Settings that the chosen network does not have are ignored where they are sizes
-or schedules, and refused where someone turned something on.
+own for the sections "data" and "model". The type of a setting says what else it needs: one of some networks, detectors,
+another setting. ``Config.changed`` leaves out what a preset sets and the changes have no use for.
 """
 
 from hmrnn.config.data import SPLITS, DataConfig
 from hmrnn.config.detectors import DetectorConfig, PullTo
-from hmrnn.config.model import CONTEXT, ModelConfig, Network
+from hmrnn.config.model import CONTEXT, WITHOUT_FLUSH, ModelConfig, Network
 from hmrnn.config.regularise import RegulariseConfig
 from hmrnn.config.run import OF_TEXT, SECTIONS, Config
 from hmrnn.config.segments import SegmentConfig
@@ -18,6 +18,7 @@ __all__ = [
     "OF_TEXT",
     "SECTIONS",
     "SPLITS",
+    "WITHOUT_FLUSH",
     "Config",
     "DataConfig",
     "DetectorConfig",

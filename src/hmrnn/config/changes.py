@@ -6,15 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from hmrnn.config.checks import check_types
-from hmrnn.config.detectors import DetectorConfig
-from hmrnn.config.regularise import RegulariseConfig
-from hmrnn.errors import InputError
+from hmrnn.config.checks import check_types, settings_of, value_of
 
 C = TypeVar("C")
 
 
-def build(base: C, given: Mapping[str, Any]) -> C:
+def replaced(base: C, given: Mapping[str, Any]) -> C:
     """``base`` with the settings in ``given``, named in full, replaced."""
     sections: dict[str, dict[str, Any]] = {"": {}}
     for name, value in given.items():
@@ -26,55 +23,28 @@ def build(base: C, given: Mapping[str, Any]) -> C:
 
 
 def fit(config: Any, preset: Any) -> Any:
-    """``config``, which was made from ``preset`` by flags, with sizes and detector settings that suit its network.
+    """``config``, which was made from ``preset`` by changes, with settings that suit its network.
 
     Of the sizes of a preset, fewer layers take the first, and more repeat the last. Its rates are for the two detectors
-    of three layers: fewer layers take the first of them, more continue in the ratio of the last two, and a network that
-    finds no boundaries has neither rates nor pulls. A reservoir has no matrices of gates to train, so Adam takes the
-    place of a preset's Muon. InputError if a flag sets detectors of a network that has none.
+    of three layers: fewer layers take the first of them, and more continue in the ratio of the last two. What else the
+    preset sets and the network, or another changed setting, has no use for gets its default.
     """
     check_types(config)  # sizes of more layers than there can be would fill the memory
-    sizes = preset.model.hidden_size
-    if config.model.hidden_size == sizes and len(sizes) not in (1, config.model.num_layers):
-        sizes = (*sizes, *sizes[-1:] * config.model.num_layers)[: max(config.model.num_layers, 1)]
-        config = dataclasses.replace(config, model=dataclasses.replace(config.model, hidden_size=sizes))
-    model, detectors, given = config.model, config.detectors, preset.detectors
-    if model.rnn == "echo-state" and config.train.optimizer == preset.train.optimizer:
-        config = dataclasses.replace(config, train=dataclasses.replace(config.train, optimizer="adam", adam_rate=1.0))
-    if model.ridge:
-        config = _in_one_pass(config, preset)
-    if model.detectors == 0:
-        for field in dataclasses.fields(detectors):
-            if getattr(detectors, field.name) != getattr(given, field.name):
-                raise InputError(
-                    f"{model.rnn} with model.num_layers {model.num_layers} has no detectors; leave it out",
-                    setting=f"detectors.{field.name}",
-                )
-        return dataclasses.replace(config, detectors=DetectorConfig())
-    rates = detectors.rates
-    if rates == given.rates:
-        rates = _as_many(rates, model.detectors if model.rnn == "hm-lstm" else 0)
-    off: dict[str, Any] = (
-        {"start_at_rates": False, "rate_control": 0.0, "pull_weight": 0.0} if given.rates and not rates else {}
-    )
-    off = {name: value for name, value in off.items() if getattr(detectors, name) == getattr(given, name)}
-    return dataclasses.replace(config, detectors=dataclasses.replace(detectors, rates=rates, **off))
-
-
-def _in_one_pass(config: Any, preset: Any) -> Any:
-    """``config`` without the epochs and the regularisation of the preset, which ridge regression does not have."""
-    epochs = config.train.epochs if config.train.epochs != preset.train.epochs else 1
-    off = RegulariseConfig()
-    kept = {
-        field.name: getattr(off, field.name)
-        for field in dataclasses.fields(off)
-        if getattr(config.regularise, field.name) == getattr(preset.regularise, field.name)
-    }
-    return dataclasses.replace(
-        config,
-        train=dataclasses.replace(config.train, epochs=epochs),
-        regularise=dataclasses.replace(config.regularise, **kept),
-    )
+    model, sizes, rates = config.model, preset.model.hidden_size, preset.detectors.rates
+    if model.hidden_size == sizes and len(sizes) not in (1, model.num_layers):
+        sizes = (*sizes, *sizes[-1:] * model.num_layers)[: max(model.num_layers, 1)]
+        config = replaced(config, {"model.hidden_size": sizes})
+    if config.detectors.rates == rates:
+        followed = {"detectors.rates": _as_many(rates, model.detectors)}
+        config, preset = replaced(config, followed), replaced(preset, followed)
+    if not model.gated and config.train.optimizer == preset.train.optimizer:
+        config = replaced(config, {"train.optimizer": "adam"})
+    if model.ridge and config.train.epochs == preset.train.epochs:
+        config = replaced(config, {"train.epochs": 1})
+    for one in settings_of(config):
+        if one.default != one.value == value_of(preset, one.name) and one.unmet(config):
+            config = replaced(config, {one.name: one.default})
+    return config
 
 
 def _as_many(rates: tuple[float, ...], count: int) -> tuple[float, ...]:

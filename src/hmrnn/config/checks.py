@@ -35,22 +35,60 @@ class Needs(NamedTuple):
 
     setting: str
     values: tuple[str, ...] = ()
+    what: str = ""
+    """How messages call what is needed, if not by the setting."""
+    of: tuple[Any, ...] = ()
+    """The values that need it, if not all but the default do."""
 
 
-HM_LSTM = Needs("model.rnn", ("hm-lstm",))
-MOVING = Needs("model.rnn", ("hm-lstm", "hrnn"))
+def network(*names: str) -> Needs:
+    """Stands in the type of a setting that only these networks have."""
+    return Needs("model.rnn", names)
+
+
+HM_LSTM = network("hm-lstm")
+MOVING = network("hm-lstm", "hrnn")
+DETECTING = Needs("model.detectors", what="networks of several layers with boundary detectors")
+BY_GRADIENT = Needs("model.by_gradient", what="training by gradient, without model.ridge")
 
 
 types_of: Any = functools.cache(functools.partial(get_type_hints, include_extras=True))
 
 
-def _settings(config: Any) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Full name, type, default and value of each setting of a config."""
+class Setting(NamedTuple):
+    """A setting of a config, by its full name."""
+
+    name: str
+    kind: Any
+    needs: tuple[Any, ...]
+    default: Any
+    value: Any
+
+    def unmet(self, config: Any) -> Needs | None:
+        """What it needs and ``config`` does not have."""
+        for needed in self.needs:
+            if isinstance(needed, Needs) and (not needed.of or self.value in needed.of):
+                given = value_of(config, needed.setting)
+                if not given or (needed.values and given not in needed.values):
+                    return needed
+        return None
+
+
+def settings_of(config: Any) -> Iterator[Setting]:
+    """The settings of a config; one needs what its section needs."""
     for part, section in vars(config).items():
         if dataclasses.is_dataclass(section):
+            shared = getattr(types_of(type(config))[part], "__metadata__", ())
             for field in dataclasses.fields(section):
                 kind = types_of(type(section))[field.name]
-                yield f"{part}.{field.name}", kind, field.default, getattr(section, field.name)
+                needs = (*shared, *getattr(kind, "__metadata__", ()))
+                yield Setting(f"{part}.{field.name}", kind, needs, field.default, getattr(section, field.name))
+
+
+def value_of(config: Any, name: str) -> Any:
+    """The value of a setting that is named in full."""
+    part, _, field = name.partition(".")
+    return getattr(getattr(config, part), field)
 
 
 def checked(name: str, value: Any, kind: Any) -> Any:
@@ -66,21 +104,19 @@ def checked(name: str, value: Any, kind: Any) -> Any:
 
 def check_types(config: Any) -> None:
     """Raise InputError about a setting that its type does not allow."""
-    for name, kind, _, value in _settings(config):
+    for name, kind, _, _, value in settings_of(config):
         if checked(name, value, kind) != value:
             raise InputError("expected a tuple", setting=name, value=repr(value))
 
 
 def check_needs(config: Any) -> None:
     """Raise InputError about a setting that lacks what it needs."""
-    for name, kind, default, value in _settings(config):
-        for needed in getattr(kind, "__metadata__", ()) if value != default else ():
-            if isinstance(needed, Needs):
-                part, _, other = needed.setting.partition(".")
-                given = getattr(getattr(config, part), other)
-                if not given or (needed.values and given not in needed.values):
-                    wanted = f"{needed.setting} {' or '.join(needed.values)}".rstrip()
-                    raise InputError(f"is for {wanted}; that is {given or 'not set'}, so leave it out", setting=name)
+    for one in settings_of(config):
+        if one.value != one.default and (needed := one.unmet(config)):
+            wanted = needed.what or f"{needed.setting} {' or '.join(needed.values)}".rstrip()
+            that = "" if needed.what else f"; that is {value_of(config, needed.setting) or 'not set'}"
+            value = one.value if needed.of else None
+            raise InputError(f"is for {wanted}{that}, so leave it out", setting=one.name, value=value)
 
 
 def lacking(name: str, lacks: Collection[str]) -> bool:
@@ -90,6 +126,6 @@ def lacking(name: str, lacks: Collection[str]) -> bool:
 
 def check_lacking(config: Any, lacks: Collection[str], what: str) -> None:
     """Raise InputError about a setting, or a value of one, that has no effect on this kind of data."""
-    for name, _, default, value in _settings(config):
+    for name, _, _, default, value in settings_of(config):
         if (lacking(name, lacks) and value != default) or f"{name} {value}" in lacks:
             raise InputError(f"has no effect on data of the kind {what}; leave it out", setting=name, value=value)

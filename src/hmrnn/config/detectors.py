@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from hmrnn.config.checks import HM_LSTM, Natural, Needs, NotNegative, Number, Positive, Proportion, Share
 
 RATES = (HM_LSTM, Needs("detectors.rates"))
+DRAWN = HM_LSTM._replace(of=("reinforce",))
 PullTo = Literal["rise", "uncertainty", "entropy", "segments"]
 
 
@@ -15,7 +16,7 @@ PullTo = Literal["rise", "uncertainty", "entropy", "segments"]
 class DetectorConfig:
     """The boundary detectors: how they decide, how often they fire and where. Networks without detectors ignore it."""
 
-    estimator: Literal["step", "sample", "soft", "gumbel", "reinforce"] = "step"
+    estimator: Annotated[Literal["step", "sample", "soft", "gumbel", "reinforce"], DRAWN] = "step"
     """How a detector decides: "step" by a threshold, "sample" by a Bernoulli draw; "soft" uses its probability.
     "gumbel" and "reinforce" draw, too: "gumbel" has the gradient of a binary concrete variable, "reinforce" the score
     function with a learned baseline (hm-lstm only)."""
@@ -38,7 +39,7 @@ class DetectorConfig:
     its target rate on that batch, and the gradient no longer moves it. The share falls with the learning rate. It
     brings back detectors that never fire, which the prior cannot. Where the loss pushes against the rate, a small share
     leaves it off its target; 0.5 holds it closer."""
-    pull_to: PullTo = "rise"
+    pull_to: Annotated[PullTo, Needs("segments.size", of=("segments",))] = "rise"
     """Where pull_weight pulls the boundaries. rise: where the model's surprise rises most from one symbol to the next.
     uncertainty: where the model is least certain of the next symbol (the entropy of its prediction); text only.
     With entropy, a third of the entropy and of the surprise one symbol before is taken off that; text only. segments:

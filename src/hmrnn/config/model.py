@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from hmrnn.config.checks import LARGEST, MOVING, Count, Natural, Needs, NotNegative, Positive, Text
+from hmrnn.config.checks import LARGEST, MOVING, Count, Natural, Needs, NotNegative, Positive, Text, network
 
 Network = Literal[
     "hm-lstm", "lstm", "ln-lstm", "gru", "cw-rnn", "leaky", "hrnn",
@@ -37,26 +37,25 @@ class ModelConfig:
     top-down input, through which the layers above reach the first."""
     layer_norm: bool = True
     """hm-lstm, hrnn, cw-rnn: layer normalisation. ln-lstm always has it; lstm, gru and leaky never have it."""
-    flush: bool = True
-    """hm-lstm, hrnn: a boundary erases the cell (FLUSH), as in the paper; off: the cell is kept."""
-    top_down: Literal["boundary", "pending", "always", "none"] = "boundary"
-    """hm-lstm, hrnn: when a layer reads the layer above. boundary: at the step after its own boundary, as in the paper.
+    flush: Annotated[bool, MOVING] = True
+    """A boundary erases the cell (FLUSH), as in the paper; off: the cell is kept."""
+    top_down: Annotated[Literal["boundary", "pending", "always", "none"], MOVING] = "boundary"
+    """When a layer reads the layer above. boundary: at the step after its own boundary, as in the paper.
     pending: from its boundary until it next moves. always: at every step. none: never."""
-    copy: bool = True
-    """hm-lstm, hrnn: a layer copies its state until the layer below ends a segment, as in the paper; off: it moves at
-    every step."""
-    modules: Count = 4
-    """cw-rnn: modules per layer, with periods 1, 2, 4 and so on."""
-    time_constant: Annotated[float, Meta(ge=1, le=LARGEST)] = 64.0
-    """leaky: time constant of the slowest unit of a layer, in steps; the others lie between 1 and this."""
-    delay: Count = 8
-    """skip: the steps that a skip connection through time goes back."""
-    kernel: Count = 8
-    """time-delay: the steps that a layer reads of the one below."""
-    spectral_radius: Positive = 0.9
-    """echo-state: the largest absolute eigenvalue of the recurrent weights."""
-    ridge: Annotated[NotNegative, Needs("model.rnn", ("echo-state",))] = 0.0
-    """echo-state on text: penalty of the ridge regression that fits the output in one pass. The output is then a linear
+    copy: Annotated[bool, MOVING] = True
+    """A layer copies its state until the layer below ends a segment, as in the paper; off: it moves at every step."""
+    modules: Annotated[Count, network("cw-rnn")] = 4
+    """Modules per layer, with periods 1, 2, 4 and so on."""
+    time_constant: Annotated[float, Meta(ge=1, le=LARGEST), network("leaky")] = 64.0
+    """Time constant of the slowest unit of a layer, in steps; the others lie between 1 and this."""
+    delay: Annotated[Count, network("skip")] = 8
+    """The steps that a skip connection through time goes back."""
+    kernel: Annotated[Count, network("time-delay")] = 8
+    """The steps that a layer reads of the one below."""
+    spectral_radius: Annotated[Positive, network("echo-state")] = 0.9
+    """The largest absolute eigenvalue of the recurrent weights."""
+    ridge: Annotated[NotNegative, network("echo-state")] = 0.0
+    """On text: penalty of the ridge regression that fits the output in one pass. The output is then a linear
     map of h of all layers to the probabilities, each at least a thousandth. 0: the output module, trained by
     gradient."""
     condition: Literal["input", "state", "both"] = "input"
@@ -77,6 +76,16 @@ class ModelConfig:
         return self.num_layers - 1 if self.rnn in ("hm-lstm", "hrnn") else 0
 
     @property
+    def gated(self) -> bool:
+        """Whether there are matrices of gates to train, which a reservoir lacks."""
+        return self.rnn not in ("echo-state",)
+
+    @property
+    def by_gradient(self) -> bool:
+        """Whether the output is trained by gradient."""
+        return not self.ridge
+
+    @property
     def directions(self) -> int:
         """In how many directions sequences are read, by a network for each."""
         return 1
@@ -89,3 +98,5 @@ class ModelConfig:
 
 CONTEXT = ("model.condition", "model.condition_size", "model.classes", "model.condition_numbers", "model.time")
 """What a model is told beside the sequence."""
+WITHOUT_FLUSH: dict[str, Any] = {"flush": False, "top_down": "pending"}
+"""The cell that keeps what it remembers where a segment ends."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated
 
-from hmrnn.config.checks import Needs, NotNegative, Share
+from hmrnn.config.checks import NotNegative, Share, network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class RegulariseConfig:
     """Share of all layers' units that the output module does not see, per sequence of an update."""
     shift: bool = False
     """Text: start every epoch at a random position, so that the text is cut at other places each time."""
-    zoneout: Annotated[Share, Needs("model.rnn", ("hm-lstm", "hrnn", "ln-lstm"))] = 0.0
+    zoneout: Annotated[Share, network("hm-lstm", "hrnn", "ln-lstm")] = 0.0
     """hm-lstm, hrnn, ln-lstm: share of the cells that keep their value at an update, drawn at every step."""
     weight_decay: NotNegative = 0.0
     """Decoupled weight decay: each update takes this share, times the learning rate, off every matrix except the

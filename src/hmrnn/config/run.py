@@ -9,13 +9,13 @@ import shlex
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict, get_type_hints
+from typing import Annotated, Any, TypedDict, get_type_hints
 
 import msgspec
 
 from hmrnn import kind
 from hmrnn.config import checks
-from hmrnn.config.changes import build, fit
+from hmrnn.config.changes import fit, replaced
 from hmrnn.config.detectors import DetectorConfig
 from hmrnn.config.json import to_json, unknown_in
 from hmrnn.config.regularise import RegulariseConfig
@@ -46,8 +46,8 @@ class Config:
     model: Any
     """The Model of the kind of data, a ModelConfig."""
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
-    regularise: RegulariseConfig = dataclasses.field(default_factory=RegulariseConfig)
-    detectors: DetectorConfig = dataclasses.field(default_factory=DetectorConfig)
+    regularise: Annotated[RegulariseConfig, checks.BY_GRADIENT] = dataclasses.field(default_factory=RegulariseConfig)
+    detectors: Annotated[DetectorConfig, checks.DETECTING] = dataclasses.field(default_factory=DetectorConfig)
     segments: SegmentConfig = dataclasses.field(default_factory=SegmentConfig)
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Config:
 
         Sizes and rates of detectors that were made for another number of layers, or another network, follow.
         """
-        return fit(build(self, settings), self)
+        return fit(replaced(self, settings), self)
 
     @classmethod
     def named(cls, target: str) -> tuple[str, Config]:
@@ -174,10 +174,6 @@ class Config:
         if t.batch_size % t.accumulate:
             raise InputError(
                 f"{t.batch_size} must be a multiple of train.accumulate {t.accumulate}", setting="train.batch_size"
-            )
-        if not t.epochs and not self.segments.size:
-            raise InputError(
-                "must be at least 1; 0 is for runs with a segmental head (segments.size)", setting="train.epochs"
             )
         if d.start_at_rates and d.bias:
             raise InputError(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated
 
-from hmrnn.config.checks import Natural, Needs, NotNegative, Share
+from hmrnn.config.checks import BY_GRADIENT, Natural, Needs, NotNegative, Share
 
 
 @dataclasses.dataclass(frozen=True)
 class SegmentConfig:
     """The segmental head: the text as words, summed over all ways to cut it."""
 
-    size: Natural = 0
+    size: Annotated[Natural, BY_GRADIENT] = 0
     """Units of the decoder that spells a word. 0: no segmental head."""
     longest: Annotated[Natural, Needs("segments.size")] = 0
     """Most symbols of a word. 0: learned from the text before the first update, as are detectors.rates if

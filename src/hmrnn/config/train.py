@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from hmrnn.config.checks import Count, Natural, Needs, NotNegative, Positive, Proportion, Seed, Share, Text
+from hmrnn.config.checks import BY_GRADIENT, Count, Natural, Needs, NotNegative, Positive, Proportion, Seed, Share, Text
 
 MOST_THREADS = 1024
 
@@ -16,7 +16,7 @@ MOST_THREADS = 1024
 class TrainConfig:
     """Training."""
 
-    epochs: Natural = 50
+    epochs: Annotated[Natural, Needs("segments.size", of=(0,))] = 50
     """Largest number of passes over the training part. 0, with a segmental head: as many as suit the text's size."""
     batch_size: Count = 64
     """Sequences read in parallel, in all processes of torchrun together."""
@@ -44,10 +44,10 @@ class TrainConfig:
     """Largest norm of the gradient; 0: no clipping."""
     clip_value: NotNegative = 0.0
     """Largest absolute value of a number of the gradient, clipped before its norm; 0: no clipping."""
-    scheduled_sampling: tuple[Proportion, Proportion] = (0.0, 0.0)
+    scheduled_sampling: Annotated[tuple[Proportion, Proportion], BY_GRADIENT] = (0.0, 0.0)
     """Share of the inputs that are drawn from the model's own predictions, in the first epoch and in the last, linear
     in between. Not for labels, tags, pairs, numbers and series."""
-    validate_every: Natural = 0
+    validate_every: Annotated[Natural, BY_GRADIENT] = 0
     """Updates between validations; 0: at the end of each epoch."""
     validation_symbols: Natural = 0
     """Text: symbols of the validation part to read each time; 0: all."""

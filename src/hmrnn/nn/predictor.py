@@ -337,7 +337,8 @@ class SymbolPredictor(Predictor):
         self.num_symbols = num_symbols
         self.softmax = nn.Linear(self.output.size, num_symbols)
         expected = (num_symbols, self.rnn.num_boundaries)
-        if config.rnn == "hrnn" if given is None else given.shape != expected:
+        given_ones = self.rnn.num_boundaries > 0 and not self.rnn.settable
+        if given_ones if given is None else given.shape != expected:
             got = "none" if given is None else f"shape {given.shape}"
             raise InputError(f"the boundaries given with each symbol must have shape {expected}; got {got}")
         self.register_buffer("given", None if given is None else torch.from_numpy(given), persistent=False)

@@ -19,7 +19,19 @@ from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import Variant
 
 RNN: TypeAlias = HMLSTM | Baseline
-BASELINES: dict[str, tuple[Callable[..., Baseline], tuple[str, ...]]] = {
+CELL = ("layer_norm", *(field.name for field in dataclasses.fields(Variant) if field.init))
+
+
+def given_boundaries(*sizes: Any, **options: Any) -> HMLSTM:
+    """An HM-LSTM whose boundaries the caller forces."""
+    rnn = HMLSTM(*sizes, **options)
+    rnn.settable = False
+    return rnn
+
+
+NETWORKS: dict[str, tuple[Callable[..., RNN], tuple[str, ...]]] = {
+    "hm-lstm": (HMLSTM, CELL),
+    "hrnn": (given_boundaries, CELL),
     "lstm": (LSTM, ()),
     "ln-lstm": (partial(LSTM, layer_norm=True), ()),
     "gru": (GRU, ()),
@@ -32,31 +44,21 @@ BASELINES: dict[str, tuple[Callable[..., Baseline], tuple[str, ...]]] = {
     "time-delay": (TimeDelayNetwork, ("kernel",)),
     "output-rnn": (OutputRNN, ()),
 }
-"""The networks without detectors, and the settings of ``model`` that each takes."""
+"""What makes each network, and the arguments that it takes from the settings beside its sizes."""
 
 
 def make_rnn(
     input_size: int, config: ModelConfig, engine: Any = "auto", detectors: DetectorConfig | None = None
 ) -> RNN:
-    """The network that ``config`` describes; "hrnn" is an HM-LSTM whose boundaries the caller forces."""
-    sizes, count = layer_sizes(config.hidden_size, config.num_layers), config.num_layers
+    """The network that ``config`` describes."""
     detectors = detectors or DetectorConfig()
-    if config.rnn in ("hm-lstm", "hrnn"):
-        rnn = HMLSTM(
-            input_size, sizes, count, layer_norm=config.layer_norm, engine=engine, **_variant(config, detectors)
-        )  # fmt: skip
-        rnn.settable = config.rnn == "hm-lstm"
-        return rnn
-    kind, settings = BASELINES[config.rnn]
-    given = {name: getattr(config, name.removeprefix("num_")) for name in settings}
-    return kind(input_size, sizes, count, engine=engine, **given)
-
-
-def _variant(config: ModelConfig, detectors: DetectorConfig) -> dict[str, Any]:
-    """The arguments of an HM-LSTM that say which cell it is: settings of its model and of its detectors."""
     settings = dataclasses.asdict(config) | dataclasses.asdict(detectors)  # vars() lacks what JSON left to the default
-    settings |= {"boundary": detectors.estimator, "detector_hidden": detectors.hidden}
-    return {field.name: settings[field.name] for field in dataclasses.fields(Variant) if field.init}
+    settings |= {
+        "num_modules": config.modules, "boundary": detectors.estimator, "detector_hidden": detectors.hidden
+    }  # fmt: skip
+    make, names = NETWORKS[config.rnn]
+    sizes = layer_sizes(config.hidden_size, config.num_layers)
+    return make(input_size, sizes, config.num_layers, engine=engine, **{name: settings[name] for name in names})
 
 
 def make_encoder(

@@ -11,6 +11,8 @@ from typing import Any
 from hmrnn import kind
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config, DataConfig, TrainConfig
+from hmrnn.config.changes import replaced
+from hmrnn.config.checks import value_of
 from hmrnn.errors import InputError
 from hmrnn.pretrained.train import train
 
@@ -37,18 +39,17 @@ def finetune_config(start: Checkpoint, name: str, data: DataConfig) -> Config:
         FINETUNE, learning_rate=FINETUNE_RATE * t.learning_rate, length=t.length, clip_norm=t.clip_norm,
         skip_nonfinite=t.skip_nonfinite, start_from=name, optimizer=t.optimizer, adam_rate=t.adam_rate, beta1=t.beta1,
     )  # fmt: skip
-    detectors = dataclasses.replace(
-        d, start_at_rates=False, bias=(), slope=(0.0, d.slope[1]), temperature=(d.temperature[1], d.temperature[1])
-    )
-    return Config(_continued(start, name, data), old.model, train, old.regularise, detectors, old.segments)
+    if old.model.detectors:
+        held: dict[str, Any] = {"slope": (0.0, d.slope[1]), "temperature": (d.temperature[1], d.temperature[1])}
+        d = dataclasses.replace(d, start_at_rates=False, bias=(), **held)
+    return Config(_continued(start, name, data), old.model, train, old.regularise, d, old.segments)
 
 
 def check_kept(config: Config, given: dict[str, Any]) -> None:
     """Raise InputError if a setting in ``given`` differs from one that the run has from its model."""
     for name, value in given.items():
-        section, _, field = name.partition(".")
-        if (section == "model" and field) or name in KEPT:
-            kept = getattr(getattr(config, section), field)
+        if name.startswith("model.") or name in KEPT:
+            kept = value_of(config, name)
             if value != kept:
                 shown = " ".join(map(str, kept)) if isinstance(kept, tuple) else kept
                 raise InputError(
@@ -84,8 +85,7 @@ def finetune(
     with tempfile.TemporaryDirectory() as folder:
         wanted = kind.of(start.config).given(start, data, Path(folder), out is not None)
         config = finetune_config(start, name, wanted)
-        t = dataclasses.replace(config.train, **{name: value for name, value in given.items() if value is not None})
-        config = dataclasses.replace(config, train=t)
+        config = replaced(config, {f"train.{name}": value for name, value in given.items() if value is not None})
         try:
             config.check()
         except InputError as error:  # about an argument of the caller's

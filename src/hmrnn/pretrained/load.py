@@ -84,7 +84,7 @@ def _check_sizes(saved: Checkpoint) -> None:
                 f"{name} must hold floating-point numbers of 16, 32 or 64 bits, and holds {weight.dtype}"
             )
     model, found = saved.config.model, {name: weight.shape for name, weight in saved.weights.items()}
-    if max(model.num_layers, model.modules if model.rnn == "cw-rnn" else 0) > len(found):
+    if max(model.num_layers, model.modules) > len(found):
         raise RuntimeError(f"there are {len(found)} tensors for {model.num_layers} layers")
     with torch.device("meta"), _WithoutDraws():
         expected = {name: weight.shape for name, weight in _network(saved).state_dict().items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +12,7 @@ from torch import Tensor
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
+from hmrnn.config.changes import replaced
 from hmrnn.errors import InputError
 from hmrnn.nn.predictor import shown_sizes
 from hmrnn.utils import files
@@ -52,16 +52,13 @@ def check_new(out: Path) -> Path:
 
 def _without_places(config: Config) -> Config:
     """``config`` with names instead of the paths of data files and of the model it started from; without the cache."""
-    data: dict[str, Any] = {"path": tuple(Path(path).name for path in config.data.path)}
+    names: dict[str, Any] = {"data.path": tuple(Path(path).name for path in config.data.path)}
     if condition := getattr(config.data, "condition", None):
-        data["condition"] = Path(condition).name
+        names["data.condition"] = Path(condition).name
     if hasattr(config.data, "cache"):
-        data["cache"] = None
-    start = config.train.start_from and Path(config.train.start_from).name
-    return dataclasses.replace(
-        config, data=dataclasses.replace(config.data, **data),
-        train=dataclasses.replace(config.train, start_from=start),
-    )  # fmt: skip
+        names["data.cache"] = None
+    names["train.start_from"] = config.train.start_from and Path(config.train.start_from).name
+    return replaced(config, names)
 
 
 def card(name: str, saved: Checkpoint, parameters: Iterable[str], validation: str | None = None) -> str:

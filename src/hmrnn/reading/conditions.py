@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import os
 import re
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hmrnn.config import Config, ModelConfig
+from hmrnn.config.changes import replaced
 from hmrnn.errors import InputError
 
 MOST_CLASSES = 10_000
@@ -52,21 +52,20 @@ def fitted(config: Config, rows: Sequence[str]) -> Config:
 
     Rows are numbers if all of them are and one has a decimal point or more than one number; else they are classes.
     """
-    m = config.model
-    if not rows or m.conditioned:
+    if not rows or config.model.conditioned:
         return config
     values = [numbers(row) for row in rows]
     if None not in values and any("." in row or len(found or ()) > 1 for row, found in zip(rows, values)):
         counts = {len(found or ()) for found in values}
         if len(counts) > 1:
             raise InputError(f"every row must have as many numbers; got {sorted(counts)}", setting="data.condition")
-        return dataclasses.replace(config, model=dataclasses.replace(m, condition_numbers=counts.pop()))
+        return replaced(config, {"model.condition_numbers": counts.pop()})
     classes = tuple(sorted(set(rows)))
     if len(classes) > MOST_CLASSES:
         raise InputError(
             f"has {len(classes)} different rows; at most {MOST_CLASSES} classes are taken", setting="data.condition"
         )
-    return dataclasses.replace(config, model=dataclasses.replace(m, classes=classes))
+    return replaced(config, {"model.classes": classes})
 
 
 def encoded(rows: Sequence[str] | None, config: ModelConfig) -> np.ndarray | None:

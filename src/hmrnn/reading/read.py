@@ -205,10 +205,10 @@ def on_time(parts: Iterable[Segmentation], late: int) -> Iterator[Segmentation]:
 
 
 def check_detectors(model: Predictor) -> None:
-    """InputError for a network of a kind that finds no segments."""
-    if not model.rnn.num_boundaries and model.config.rnn not in ("hm-lstm", "hrnn"):
+    """InputError for a network that finds no segments."""
+    if not model.rnn.num_boundaries:
         raise InputError(
-            "a network without detectors finds no segments; train hm-lstm instead",
+            "a network without detectors finds no segments; train hm-lstm of two or more layers",
             setting="model.rnn",
             value=model.config.rnn,
         )

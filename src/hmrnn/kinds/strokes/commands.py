@@ -16,6 +16,7 @@ from hmrnn.analysis import scores
 from hmrnn.analysis.sections import Section
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
+from hmrnn.config.changes import replaced
 from hmrnn.errors import InputError, Note
 from hmrnn.kinds.strokes.corpus import write_archive
 from hmrnn.kinds.strokes.drawing import check_drawing_path, save_drawing
@@ -110,9 +111,8 @@ class StrokeCommands(SequenceCommands):
         return model.figure(name, given, found, arguments.levels)
 
     def quick(self, config: Config) -> Config:
-        data, train = dataclasses.replace(config.data, lines=20), dataclasses.replace(config.train, epochs=1)
-        model = StrokeModelConfig(hidden_size=(16,), output_size=16, mixtures=3)
-        return dataclasses.replace(config, data=data, model=model, train=train)
+        tiny = dataclasses.replace(config, model=StrokeModelConfig(hidden_size=(16,), output_size=16, mixtures=3))
+        return replaced(tiny, {"data.lines": 20, "train.epochs": 1})
 
     def suggested(self, config: Config, corpus: Any) -> str:
         return "generate -m {} --out lines.svg"

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig
-from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.mixture import DRAWS, FLOOR, MAX_CORRELATION, POINT_SIZE, Halting, StrokeMixture, head_size
 from hmrnn.kinds.strokes.settings import StrokeModelConfig
 from hmrnn.nn.checks import check_lengths
@@ -41,10 +40,6 @@ class HandwritingModel(Predictor):
     def __init__(
         self, config: StrokeModelConfig, *, engine: str = "auto", detectors: DetectorConfig | None = None
     ) -> None:
-        if config.rnn == "hrnn":
-            raise InputError(
-                "is told where words and lines of a text end; strokes have neither", setting="model.rnn", value="hrnn"
-            )
         super().__init__(config, POINT_SIZE, engine=engine, detectors=detectors)
         self.density = nn.Linear(self.output.size, head_size(config.mixtures) + config.halt)
 

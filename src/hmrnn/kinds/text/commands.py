@@ -20,6 +20,7 @@ from hmrnn.analysis.gold import against_ends, read_ends
 from hmrnn.analysis.scores import Row
 from hmrnn.analysis.sections import Section
 from hmrnn.config import Config
+from hmrnn.config.changes import replaced
 from hmrnn.errors import InputError, Note
 from hmrnn.kinds.text.corpus import Corpus, line_end, lines_of, load_corpus, read_symbols_and_spaces
 from hmrnn.kinds.text.dynamic import Dynamic, evaluate_dynamic
@@ -190,10 +191,10 @@ class TextCommands(SequenceCommands):
         return against_white_space(found, symbols, model.vocabulary)
 
     def quick(self, config: Config) -> Config:
-        data = dataclasses.replace(config.data, valid_fraction=0.45, test_fraction=0.45)
-        train = dataclasses.replace(config.train, epochs=1, batch_size=128, length=36, validation_symbols=2000)
-        model = TextModelConfig(embedding_size=8, hidden_size=(16,), output_size=16)
-        return dataclasses.replace(config, data=data, model=model, train=train)
+        tiny = dataclasses.replace(config, model=TextModelConfig(embedding_size=8, hidden_size=(16,), output_size=16))
+        data = {"data.valid_fraction": 0.45, "data.test_fraction": 0.45}
+        train = {"train.epochs": 1, "train.batch_size": 128, "train.length": 36, "train.validation_symbols": 2000}
+        return replaced(tiny, data | train)
 
     def suggested(self, config: Config, corpus: Corpus) -> str:
         if config.data.format == "lines":

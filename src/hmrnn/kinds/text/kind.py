@@ -65,31 +65,13 @@ class Text(Kind):
         return not endings & {*TABLES, ".json", ".npz", ".xml", ".zip", ".tar", ".tgz"}
 
     def check(self, config: Config) -> None:
-        t, size = config.train, config.segments.size
-        if config.model.rnn == "hrnn" and config.detectors.estimator == "reinforce":
-            raise InputError(
-                "is for hm-lstm; the boundaries of hrnn are given", setting="detectors.estimator", value="reinforce"
-            )
+        epochs, size = config.train.epochs, config.segments.size
         if (config.data.bytes or config.data.format == "enwik8") and max(config.data.symbols, default="") > "\xff":
             raise InputError("must be bytes, characters up to U+00FF", setting="data.symbols")
         if size and config.data.format == "lines":
             raise InputError("is for running text; leave it out", setting="segments.size", value=size)
-        if config.detectors.pull_to == "segments" and config.detectors.pull_weight and not size:
-            raise InputError(
-                "needs a segmental head; set segments.size, such as 64", setting="detectors.pull_to", value="segments"
-            )
-        if config.model.ridge:
-            if t.epochs != 1:
-                raise InputError("must be 1: model.ridge fits in one pass", setting="train.epochs", value=t.epochs)
-            regularise = {f"regularise.{name}": value for name, value in vars(config.regularise).items()}
-            for name, value in {
-                "segments.size": size,
-                "train.validate_every": t.validate_every,
-                "train.scheduled_sampling": any(t.scheduled_sampling),
-                **regularise,
-            }.items():
-                if value:
-                    raise InputError("is for training by gradient; with model.ridge leave it out", setting=name)
+        if config.model.ridge and epochs != 1:
+            raise InputError("must be 1: model.ridge fits in one pass", setting="train.epochs", value=epochs)
 
     def at_hand(self, config: Config) -> Config:
         from hmrnn.kinds.text.novel import novel_file

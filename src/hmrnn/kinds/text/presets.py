@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from hmrnn.config import Config, DetectorConfig, RegulariseConfig, SegmentConfig, TrainConfig
+from hmrnn.config import WITHOUT_FLUSH, Config, DetectorConfig, RegulariseConfig, SegmentConfig, TrainConfig
 from hmrnn.kinds.text.settings import TextData, TextModelConfig
 
 _wikipedia_model = TextModelConfig(hidden_size=(1024,), output_size=2048)
@@ -28,7 +28,7 @@ _held = DetectorConfig(rates=(0.9, 0.6), start_at_rates=True, rate_weight=0.2)
 PRESETS = {
     "text": Config(
         TextData(format="text"),
-        TextModelConfig(embedding_size=64, hidden_size=(256,), output_size=256, flush=False, top_down="pending"),
+        TextModelConfig(embedding_size=64, hidden_size=(256,), output_size=256, **WITHOUT_FLUSH),
         TrainConfig(
             epochs=5,
             batch_size=32,
@@ -44,9 +44,7 @@ PRESETS = {
     "words": Config(
         TextData(format="text", remove_spaces=True),
         # layer 2 moves at word ends alone, so most units are in layer 1
-        TextModelConfig(
-            embedding_size=48, hidden_size=(128, 64), num_layers=2, output_size=96, flush=False, top_down="pending"
-        ),
+        TextModelConfig(embedding_size=48, hidden_size=(128, 64), num_layers=2, output_size=96, **WITHOUT_FLUSH),
         TrainConfig(
             epochs=0,
             batch_size=32,
@@ -73,7 +71,7 @@ PRESETS = {
     ),
     "demo": Config(
         TextData(format="novel"),
-        TextModelConfig(embedding_size=32, hidden_size=(128,), output_size=128, flush=False, top_down="pending"),
+        TextModelConfig(embedding_size=32, hidden_size=(128,), output_size=128, **WITHOUT_FLUSH),
         TrainConfig(
             epochs=5,
             batch_size=64,
@@ -110,7 +108,7 @@ PRESETS = {
     ),
     "enwik8-best": Config(
         TextData(format="enwik8"),
-        dataclasses.replace(_wikipedia_model, flush=False, top_down="pending"),
+        dataclasses.replace(_wikipedia_model, **WITHOUT_FLUSH),
         TrainConfig(
             epochs=17,
             batch_size=256,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import zlib
@@ -15,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.config import Config
+from hmrnn.config.changes import replaced
 from hmrnn.errors import InputError
 from hmrnn.kind import InputSpec
 from hmrnn.kinds.text.corpus import Corpus
@@ -168,14 +168,11 @@ def settled(config: Config, corpus: Corpus) -> Config:
     if config.segments.size and not config.train.epochs:
         cost = 1 + len(corpus.vocabulary) / SIGNS
         epochs = min(MOST_EPOCHS, math.ceil(SYMBOLS_READ / (len(corpus.train) * cost)))
-        config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=epochs))
+        config = replaced(config, {"train.epochs": epochs})
     if not config.segments.size or config.segments.longest:
         return config
     lexicon = lexicon_of(corpus)
-    d = config.detectors
-    if d.pull_to == "segments":
-        d = dataclasses.replace(
-            d, rates=tuple(round(1 / lexicon.mean / 4**l, 4) for l in range(config.model.detectors))
-        )
-    segments = dataclasses.replace(config.segments, longest=lexicon.longest)
-    return dataclasses.replace(config, segments=segments, detectors=d)
+    own: dict[str, Any] = {"segments.longest": lexicon.longest}
+    if config.detectors.pull_to == "segments":
+        own["detectors.rates"] = tuple(round(1 / lexicon.mean / 4**l, 4) for l in range(config.model.detectors))
+    return replaced(config, own)

@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 import numpy as np
 import torch
 
-from hmrnn.config import Config, DetectorConfig
+from hmrnn.config import Config
+from hmrnn.config.changes import fit, replaced
 from hmrnn.config.checks import Share, types_of
 from hmrnn.errors import InputError
 from hmrnn.kind import find
@@ -87,23 +88,21 @@ class SequenceEstimator(Estimator, Generic[M]):
     def _config(self) -> Config:
         """The preset of the command with this estimator's parameters; InputError names one that is wrong."""
         preset, given = PRESETS[self._modality], self._given()
-        sections: dict[str, dict[str, Any]] = {"train": {"log_every": 10**6, "checkpoint_every": 1e9}}
+        asked: dict[str, Any] = {"train.log_every": 10**6, "train.checkpoint_every": 1e9}
         for name, setting in self._settings().items():
             section, _, field = setting.partition(".")
             kind = types_of(type(getattr(preset, section)))[field]
-            sections.setdefault(section, {})[field] = argument(name, given.get(setting, getattr(self, name)), kind)
-        config = _changed(preset, **sections)
+            asked[setting] = argument(name, given.get(setting, getattr(self, name)), kind)
+        config = replaced(preset, asked)
         m, share = config.model, config.regularise.dropout_output
         usual = tuple(preset.detectors.rates[0] * 0.5**l for l in range(m.detectors))
-        config = _changed(
-            config,
-            model={"output_size": max(m.hidden_size, default=1)},
-            regularise={"dropout_embedding": share if preset.regularise.dropout_embedding else 0.0},
-            detectors={"rates": config.detectors.rates or usual},
-        )
-        if not config.detectors.rates:
-            config = dataclasses.replace(config, detectors=DetectorConfig())
+        own = {
+            "model.output_size": max(m.hidden_size, default=1),
+            "regularise.dropout_embedding": share if preset.regularise.dropout_embedding else 0.0,
+            "detectors.rates": config.detectors.rates or usual,
+        }
         with self._parameters():
+            config = fit(replaced(config, own), replaced(preset, {"detectors.rates": ()}))
             config.check()
         return config
 
@@ -133,7 +132,7 @@ class SequenceEstimator(Estimator, Generic[M]):
         patience = config.train.patience if corpus.held_out else config.train.epochs
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             with self._parameters():
-                trainer = Trainer(_changed(config, train={"patience": patience}), corpus, device)
+                trainer = Trainer(replaced(config, {"train.patience": patience}), corpus, device)
             best, curve = copy.deepcopy(trainer.model.state_dict()), []
             try:
                 for event in train(trainer, RunDirectory(Path(os.devnull), writer=False)):
@@ -223,10 +222,3 @@ class SequenceEstimator(Estimator, Generic[M]):
         self.model_ = cast(M, model)
         self.loss_curve_, self.n_iter_ = [], 0
         return self
-
-
-def _changed(config: Config, **sections: dict[str, Any]) -> Config:
-    """``config`` with other settings in these sections."""
-    return dataclasses.replace(
-        config, **{name: dataclasses.replace(getattr(config, name), **how) for name, how in sections.items()}
-    )
