@@ -181,9 +181,8 @@ def test_settings_that_a_model_has_no_use_for() -> None:
         for rnn in ("gru", "hrnn"):
             with refused(f"detectors.{name}"):
                 tiny.trainer(tiny.config(rnn=rnn, **{name: values}))
-    with pytest.raises(InputError) as refused:
+    with refused("detectors.slope"):
         tiny.trainer(tiny.config(rnn="gru", slope=(0.1, 2.0)))
-    assert refused.value.setting == "detectors.slope"
     strokes = HandwritingModel(StrokeModelConfig(hidden_size=(4,), output_size=4))
     prepare(strokes, tiny.config(dropout_output=0.25, dropout_between=0.5))
     assert (strokes.output.dropout, strokes.rnn.dropout) == (0.25, 0.5)

@@ -34,7 +34,7 @@ class Needs(NamedTuple):
     """
 
     setting: str
-    values: tuple[str, ...] = ()
+    values: tuple[Any, ...] = ()
     what: str = ""
     """How messages call what is needed, if not by the setting."""
     of: tuple[Any, ...] = ()
@@ -69,7 +69,7 @@ class Setting(NamedTuple):
         for needed in self.needs:
             if isinstance(needed, Needs) and (not needed.of or self.value in needed.of):
                 given = value_of(config, needed.setting)
-                if not given or (needed.values and given not in needed.values):
+                if given not in needed.values if needed.values else not given:
                     return needed
         return None
 
@@ -113,7 +113,7 @@ def check_needs(config: Any) -> None:
     """Raise InputError about a setting that lacks what it needs."""
     for one in settings_of(config):
         if one.value != one.default and (needed := one.unmet(config)):
-            wanted = needed.what or f"{needed.setting} {' or '.join(needed.values)}".rstrip()
+            wanted = needed.what or f"{needed.setting} {' or '.join(map(str, needed.values))}".rstrip()
             that = "" if needed.what else f"; that is {value_of(config, needed.setting) or 'not set'}"
             value = one.value if needed.of else None
             raise InputError(f"is for {wanted}{that}, so leave it out", setting=one.name, value=value)

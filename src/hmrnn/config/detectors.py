@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from hmrnn.config.checks import HM_LSTM, Natural, Needs, NotNegative, Number, Positive, Proportion, Share
 
 RATES = (HM_LSTM, Needs("detectors.rates"))
+UNBIASED = Needs("detectors.bias", ((),), what="runs without detectors.bias")
 DRAWN = HM_LSTM._replace(of=("reinforce",))
 PullTo = Literal["rise", "uncertainty", "entropy", "segments"]
 
@@ -27,7 +28,7 @@ class DetectorConfig:
     rates: Annotated[tuple[Proportion, ...], HM_LSTM] = ()
     """Target boundary rates, the share of steps at which each detector fires, the lowest detector first. Other settings
     of the detectors say how they get there. Empty: no targets. hm-lstm only."""
-    start_at_rates: Annotated[bool, *RATES] = False
+    start_at_rates: Annotated[bool, *RATES, UNBIASED] = False
     """Set the detectors' biases before the first update so that they fire at these rates on the first batch. With layer
     norm the detectors above the first may start lower: a positive bias there makes the gradient explode."""
     bias: Annotated[tuple[Number, ...], HM_LSTM] = ()

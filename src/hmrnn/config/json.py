@@ -23,7 +23,8 @@ def to_json(value: Any) -> bytes:
         return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
-def _decoded(data: bytes) -> Any:
+def decoded(data: bytes) -> Any:
+    """Plain data, with escapes for the bytes of names of files that are not UTF-8."""
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError:
@@ -35,7 +36,7 @@ def _decoded(data: bytes) -> Any:
 def from_json(data: bytes, kind: type[T], source: str) -> T:
     """The ``kind`` that ``data`` holds; InputError names ``source`` and the field that does not fit."""
     try:
-        plain = _decoded(data)
+        plain = decoded(data)
         found: Any = getattr(kind, "of_plain", lambda plain: msgspec.convert(plain, kind))(plain)
     except (ValueError, RecursionError) as error:  # those of msgspec, json and Unicode are ValueErrors
         raise InputError(f"{source} is damaged, or of another version of hmrnn: {error}") from error

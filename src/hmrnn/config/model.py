@@ -64,7 +64,7 @@ class ModelConfig:
     """Size of the vector that a condition is turned into."""
     classes: tuple[Text, ...] = ()
     """The classes of data.condition; those of the data if none are given."""
-    condition_numbers: Natural = 0
+    condition_numbers: Annotated[Natural, Needs("model.classes", ((),), what="runs without model.classes")] = 0
     """Numbers in a row of data.condition, 0 if rows are classes; counted in the data if not given."""
     time: Literal["none", "elapsed", "left"] = "none"
     """The time as a further input: the steps so far, or those that are left, which must be known

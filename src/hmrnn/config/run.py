@@ -17,7 +17,7 @@ from hmrnn import kind
 from hmrnn.config import checks
 from hmrnn.config.changes import fit, replaced
 from hmrnn.config.detectors import DetectorConfig
-from hmrnn.config.json import to_json, unknown_in
+from hmrnn.config.json import decoded, to_json, unknown_in
 from hmrnn.config.regularise import RegulariseConfig
 from hmrnn.config.segments import SegmentConfig
 from hmrnn.config.toml import to_toml
@@ -96,7 +96,7 @@ class Config:
         check_not_root(target)
         if path.suffix == ".toml" or path.name == "config.json" or (path / "config.json").is_file():
             path = path / "config.json" if path.is_dir() else path
-            return (path if path.suffix == ".toml" else path.parent).resolve().stem, cls._read(path)
+            return (path if path.suffix == ".toml" else path.parent).resolve().stem, cls.read(path)
         fits = [one.name for one in kind.every() if one.matches(path)]
         if len(fits) != 1:
             names = fits or [one.name for one in kind.every()]
@@ -107,15 +107,17 @@ class Config:
         return path.resolve().stem, presets[fits[0]].changed({"data.path": (target,)})
 
     @classmethod
-    def _read(cls, path: Path) -> Config:
+    def read(cls, path: Path) -> Config:
         """The run in a file; an InputError about a setting says which, and names the file."""
         try:
-            data = files.content(path, LARGEST) or b""
-            plain = tomllib.loads(data.decode()) if path.suffix == ".toml" else msgspec.json.decode(data)
+            data = files.content(path, LARGEST)
+            if data is None:
+                raise ValueError(f"it has more than {LARGEST:,} bytes")
+            plain = tomllib.loads(data.decode()) if path.suffix == ".toml" else decoded(data)
         except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}") from error
+            raise InputError(f"{path} cannot be read ({error.strerror})") from error
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{path} is not the file of a run: {error}") from error
+            raise InputError(f"{path} is damaged, or not the file of a run: {error}") from error
         try:
             found = cls.of_plain(plain)
             for unknown in unknown_in(plain, found):
@@ -161,8 +163,6 @@ class Config:
                 setting="data.valid_fraction",
                 value=self.data.valid_fraction,
             )
-        if m.classes and m.condition_numbers:
-            raise InputError("excludes model.condition_numbers; leave one of them out", setting="model.classes")
         if len(m.hidden_size) not in (1, m.num_layers):
             raise InputError(
                 f"must hold 1 or {m.num_layers} sizes (model.num_layers)",
@@ -174,10 +174,6 @@ class Config:
         if t.batch_size % t.accumulate:
             raise InputError(
                 f"{t.batch_size} must be a multiple of train.accumulate {t.accumulate}", setting="train.batch_size"
-            )
-        if d.start_at_rates and d.bias:
-            raise InputError(
-                "sets the biases that detectors.bias gives; leave one of them out", setting="detectors.start_at_rates"
             )
         n = m.detectors
         for name, allowed in (("rates", {0, n}), ("bias", {0, min(1, n), n})):

@@ -13,15 +13,13 @@ from typing import IO, Any, Literal
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
-from hmrnn.config.json import from_json, to_json
+from hmrnn.config.json import to_json
 from hmrnn.errors import InputError
 from hmrnn.training.metrics import read_metrics
 from hmrnn.utils import files
 
 FRESH_CONFIG = ".config.json.new"
 """What a run that was killed while it wrote its first file leaves behind."""
-LARGEST_CONFIG = 1 << 20
-"""Bytes of the largest config.json that is read."""
 
 
 class RunDirectory:
@@ -40,18 +38,14 @@ class RunDirectory:
 
     def config(self) -> Config:
         """The config of the run."""
-        path, states = self.path / "config.json", self.states()
-        if not states and not path.exists():
+        states = self.states()
+        if not self.holds_run and not states:
             raise InputError(f"there is no run to resume in {self.path}; start a new one")
         try:
-            data = files.content(path, LARGEST_CONFIG)
-            if data is None:
-                raise InputError(f"{path} is damaged: it has more than {LARGEST_CONFIG:,} bytes")
-            return from_json(data, Config, str(path))
-        except (OSError, InputError) as error:
-            wrong = error if isinstance(error, InputError) else f"{path} cannot be read ({error.strerror})"
+            return Config.read(self.path / "config.json")
+        except InputError as error:
             copy = f"; to resume the run, copy it from {states[-1]}" if states else ""
-            raise InputError(f"{wrong}{copy}") from error
+            raise InputError(f"{error}{copy}") from error
 
     def check(self, *, resume: bool, overwrite: bool) -> None:
         """Raise InputError if a run cannot start here."""
