@@ -21,6 +21,7 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
 from hmrnn.nn.context import Condition
 from hmrnn.nn.distributions import Prediction
+from hmrnn.nn.hmlstm import hmlstms
 from hmrnn.nn.output import Output
 from hmrnn.nn.predictor import Predictor, evaluating, multiply_adds
 from hmrnn.ops import State
@@ -205,10 +206,10 @@ def on_time(parts: Iterable[Segmentation], late: int) -> Iterator[Segmentation]:
 
 
 def check_detectors(model: Predictor) -> None:
-    """InputError for a network that finds no segments."""
-    if not model.rnn.num_boundaries:
+    """InputError for a network of a kind that finds no segments."""
+    if not hmlstms(model.rnn):
         raise InputError(
-            "a network without detectors finds no segments; train hm-lstm of two or more layers",
+            "a network without detectors finds no segments; train hm-lstm instead",
             setting="model.rnn",
             value=model.config.rnn,
         )

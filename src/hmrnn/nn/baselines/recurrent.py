@@ -135,7 +135,8 @@ class GRU(Baseline):
 
 
 def _check_stacked(rnn: Baseline, stacked: nn.RNNBase, kind: type[nn.RNNBase]) -> None:
-    if not isinstance(stacked, kind) or stacked.bidirectional or not stacked.bias or stacked.proj_size:
-        raise InputError(f"expected a one-way nn.{kind.__name__} with biases, no projection; got {stacked}")
-    if (stacked.input_size, (stacked.hidden_size,) * stacked.num_layers) != (rnn.input_size, rnn.hidden_sizes):
-        raise InputError(f"the sizes must be those of {rnn}; got {stacked}")
+    plain = isinstance(stacked, kind) and stacked.bias and not (stacked.bidirectional or stacked.proj_size)
+    sizes = (stacked.input_size, (stacked.hidden_size,) * stacked.num_layers) if plain else ()
+    if sizes != (rnn.input_size, rnn.hidden_sizes):
+        wanted = f"a one-way nn.{kind.__name__} with biases, no projection and the sizes of {rnn}"
+        raise InputError(f"expected {wanted}; got {stacked}")
