@@ -16,12 +16,21 @@ TAGS = [["D", "N", "V"], ["D", "N", "V"], ["N", "V"], ["N"]] * 3
 WORDS = ["ab", "ba", "abb", "bab", "aab", "bba", "abab", "baba"]
 SOUNDS = [list(word.upper()) for word in WORDS]
 
+WAVE = np.sin(np.arange(200) / 3)
+
 
 def series(seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
     """Series of unequal lengths and two channels: the mean of the first tells the class."""
     rng = np.random.default_rng(seed)
     y = np.arange(16) % 2
     return [rng.normal(size=(int(rng.integers(3, 9)), 2)) + [3 * k, 0] for k in y], y
+
+
+FIT: list[tuple[str, Any, Any]] = [
+    ("HMClassifier", TEXTS, LABELS), ("HMRegressor", TEXTS, NUMBERS), ("HMTagger", SENTENCES, TAGS),
+    ("HMTransducer", WORDS, SOUNDS), ("HMForecaster", WAVE, None),
+]  # fmt: skip
+"""What each estimator may be fitted to."""
 
 
 class Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 
 import hmrnn
 from hmrnn.errors import InputError
@@ -19,9 +17,8 @@ from hmrnn.kinds.labels.answers.series import Forecasts, stretches
 from hmrnn.kinds.labels.corpus import forecast_corpus, forecast_examples
 from hmrnn.kinds.labels.encoder import LabelEncoder
 from hmrnn.kinds.labels.estimators.base import NotFittedError
-from labelled import SMALL, Table
+from labelled import SMALL, WAVE, Table
 
-WAVE = np.sin(np.arange(200) / 3)
 FAST: dict[str, Any] = {**SMALL, "steps": 3, "window": 16, "epochs": 1}
 
 
@@ -155,13 +152,6 @@ def test_no_more_is_read_than_training_showed() -> None:
     np.testing.assert_array_equal(model.predict(WAVE), model.predict(WAVE[-36:]))
 
 
-def test_units_do_not_matter() -> None:
-    x = np.stack([WAVE, np.cos(np.arange(200) / 3)], axis=1)
-    one, other = (hmrnn.HMForecaster(**FAST).fit(x * by + plus) for by, plus in ((1, 0), (1000, 7)))
-    np.testing.assert_allclose(other.predict(x * 1000 + 7), one.predict(x) * 1000 + 7, rtol=1e-3, atol=0.1)
-    assert other.score(x * 1000 + 7) == pytest.approx(one.score(x), abs=1e-3)
-
-
 def test_shapes_lists_tables_and_channels_by_name() -> None:
     x = np.stack([WAVE, WAVE**2], axis=1)[:60]
     model = hmrnn.HMForecaster(**FAST).fit([Table(["a", "b"], x), Table(["b", "a"], x[:50, ::-1])])
@@ -204,16 +194,9 @@ def test_explain_gives_segments_and_weights_of_what_was_read(forecaster: hmrnn.H
 
 
 def test_saved_and_loaded(forecaster: hmrnn.HMForecaster, tmp_path: Path) -> None:
-    path = forecaster.save(tmp_path / "wave")
-    np.testing.assert_array_equal(hmrnn.load(path).predict(WAVE), forecaster.predict(WAVE))
-    again = hmrnn.HMForecaster.load(path)
+    again = hmrnn.HMForecaster.load(forecaster.save(tmp_path / "wave"))
     assert (again.steps, again.window, again.hidden_size) == (3, 16, 12)
     assert again.score(WAVE) == forecaster.score(WAVE)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(again)).predict(WAVE), forecaster.predict(WAVE))
-    copied = clone(again)
-    assert (repr(copied), hasattr(copied, "model_")) == (repr(again), False)
-    with pytest.raises(InputError, match="ForecastModel"):
-        hmrnn.HMRegressor.load(path)
     data = forecaster.model_.encoder.to_dict()
     for change in ({"kind": "numbers"}, {"ahead": 2}, {"window": 1}):
         with pytest.raises(InputError):
@@ -231,18 +214,9 @@ def test_saved_and_loaded(forecaster: hmrnn.HMForecaster, tmp_path: Path) -> Non
         ({"rnn": "lstm", "rates": (0.5,)}, WAVE, "rates"),
         ({}, [WAVE, WAVE[:7]], "series 2"),
         ({}, "text", "X"),
-        ({}, None, "X"),
-        ({}, {1.0, 2.0}, "X"),
-        ({}, 5, "X"),
-        ({}, [], "X"),
         ({}, [[1.0, 2.0], [3.0]], "series"),
-        ({}, np.zeros((2, 2, 50, 2)), "X"),
         ({}, np.zeros(1), "series"),
         ({}, [np.zeros((50, 1)), np.zeros((50, 2))], "channel"),
-        ({}, Table(["x", "machine"], np.array([[1.0, "a"], [2.0, "a"]], object)), "machine"),
-        ({}, np.full(50, 1e160), "X"),
-        ({}, np.where(WAVE > 0.9, np.nan, WAVE), "X"),
-        ({}, np.ma.masked_array(WAVE, mask=WAVE > 0.9), "X"),
     ],
 )
 def test_errors_of_fit(change: dict[str, Any], x: Any, named: str) -> None:

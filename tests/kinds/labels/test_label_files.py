@@ -15,10 +15,10 @@ import pytest
 
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers.classes import Labels
-from hmrnn.kinds.labels.files import parse, series_in
+from hmrnn.kinds.labels.files import parse
 from hmrnn.kinds.labels.load import load_labelled
 from hmrnn.kinds.labels.presets import PRESETS
-from hmrnn.kinds.labels.sequences import Name, columns
+from hmrnn.kinds.labels.sequences import Name, columns, sequences
 from hmrnn.kinds.labels.settings import LabelData
 
 REST = "\t_" * 6
@@ -228,7 +228,7 @@ def test_the_first_pair_is_shown_where_it_may_be_a_header(tmp_path: Path) -> Non
 )
 def test_series_in_files(name: str, text: str, found: list[Any], channels: tuple[str, ...]) -> None:
     given = parse(text, name, "series").sequences
-    assert [one.tolist() for one in series_in(given, Name(name))] == found
+    assert [one.tolist() for one in sequences(given, Name(name), series=True)] == found
     assert columns(given[0]) == channels
 
 
@@ -253,4 +253,4 @@ def test_series_in_files(name: str, text: str, found: list[Any], channels: tuple
 )
 def test_files_without_series(name: str, text: str, place: str) -> None:
     with pytest.raises(InputError, match=f"a\\..*{place}|{place}.*a\\."):
-        series_in(parse(text, name, "series").sequences, Name(name, "sequence"))
+        sequences(parse(text, name, "series").sequences, Name(name, "sequence"), series=True)

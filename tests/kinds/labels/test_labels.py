@@ -62,6 +62,9 @@ WRONG: list[tuple[Any, str]] = [
     ([1.0, 2.0], "X[0]"),
     (["a", "b\ud83d"], "X[1]"),
     ([["a"], ["b\ud83d"]], "X[1]"),
+    (np.ones((2, 3), complex), "Complex"),
+    (torch.ones(2, 3).to_sparse(), "sparse"),
+    (Table(["x", "machine"], np.array([[1.0, "a"], [2.0, "a"]], object)), "X "),
 ]
 
 
@@ -84,6 +87,7 @@ BAD: list[tuple[str, Any, Any, dict[str, Any], str]] = [
     ("labels", TWO, "xyxy", {}, "y "),
     ("labels", TWO, ["x", "y", "x", "\udc00"], {}, "y[3]"),
     ("labels", TWO, CLASSES, {"sample_weight": [1, 1]}, "sample_weight"),
+    ("labels", TWO, CLASSES, {"sample_weight": ["a"] * 4}, "sample_weight"),
     ("labels", TWO, CLASSES, {"sample_weight": [1, -1, 1, 1]}, "sample_weight"),
     ("labels", TWO, CLASSES, {"sample_weight": [1, 1, 1e-40, 1]}, "sample_weight"),
     ("labels", TWO, CLASSES, {"class_weight": {2: 1.0}}, "class_weight"),

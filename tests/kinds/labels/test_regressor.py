@@ -111,15 +111,14 @@ def test_nats_are_those_of_gaussians_of_each_sequence_alone(kind: type[SequenceM
     model.deviation.copy_(torch.tensor([0.5, 2.0]))
     lengths, steps = torch.tensor([7, 4, 1]), kind is PlacedModel
     counted = lengths if steps else torch.ones_like(lengths)
-    N = int(counted.max())
-    x, y = torch.randn(7, 3, 3).double(), torch.randn(N, 3, 2).double()
-    places = torch.arange(N)[:, None].expand(N, 3) * (torch.arange(N)[:, None] < counted)
-    judged = model(x, lengths, y, counted, places, torch.ones(3))
+    x, N = torch.randn(7, 3, 3).double(), int(counted.max())
+    batch = Batch(x, lengths, torch.randn(N, 3, 2).double(), counted, torch.arange(N)[:, None] * counted.gt(1), None)
+    batch = batch._replace(places=batch.places * batch.asked, weights=torch.ones(3))
+    judged = model(*batch)
     for b, (length, count) in enumerate(zip(lengths.tolist(), counted.tolist())):
-        x_alone, one = x[:length, b : b + 1], slice(b, b + 1)
-        alone = Batch(x_alone, lengths[one], y, counted[one], torch.arange(length)[:, None], torch.ones(1))
-        mean = model.scores(model.encode(x_alone, lengths[one])[0], alone)[0].reshape(count, 2)
-        errors = y[:count, b] - mean
+        alone = Batch(*(a[..., b : b + 1] if a.dim() < 3 else a[:, b : b + 1] for a in batch))
+        out, _ = model.encode(x[:length, b : b + 1], alone.lengths)
+        errors = batch.targets[:count, b] - model.scores(out, alone._replace(places=alone.places[:count]))[0][:, 0]
         expected = (errors**2 / (2 * model.deviation**2) + (model.deviation * math.sqrt(2 * math.pi)).log()).sum()
         torch.testing.assert_close(judged.nats[b], expected, rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(judged.squares[b], (errors**2).sum(0), rtol=1e-6, atol=1e-6)
@@ -154,18 +153,6 @@ def test_a_constant_is_predicted() -> None:
     mean, deviation = model.predict(TEXTS, return_std=True)
     np.testing.assert_allclose(mean, 5, atol=0.5)
     assert (deviation > 0).all()
-
-
-@pytest.mark.parametrize(
-    "how", [{"read_out": "tree"}, {"attend": "segments", "bidirectional": True}, {"rnn": "lstm"}], ids=str
-)
-def test_read_outs_and_networks(how: dict[str, Any]) -> None:
-    X, _ = series()
-    model = hmrnn.HMRegressor(**ONE, **how).fit(X, np.ones((16, 2)) * np.arange(16)[:, None])
-    assert model.predict(X).shape == (16, 2)
-    (decision,) = model.explain(X[:1])
-    assert len(decision.answer) == 2
-    assert decision.weights.sum() == pytest.approx(1, rel=1e-5)
 
 
 def test_scores_are_those_of_scikit_learn() -> None:

@@ -102,17 +102,6 @@ def test_trees_are_not_captured() -> None:
     assert not trainer("labels", read_out="tree").task.capturable
 
 
-@pytest.mark.parametrize("kind", [recurrent.LSTM, recurrent.GRU])
-def test_lengths_that_cannot_be_read(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    rnn, x, lengths = kind(3, 4, 2), torch.randn(5, 3, 3), torch.tensor([5, 2, 1])
-    out, state = rnn(x, None, lengths)
-    for module in (checks, recurrent):
-        monkeypatch.setattr(module, "readable", lambda a: False)
-    other, after = rnn(x, None, lengths)
-    for a, b in zip((*out.hidden, *state.h, *state.c), (*other.hidden, *after.h, *after.c)):
-        torch.testing.assert_close(a, b)
-
-
 def learned(kind: str, rnn: str, captured: bool) -> tuple[Tensor, list[Tensor], int]:
     """Losses and rates, summed up, and weights after 30 updates on a GPU; how many graphs there are."""
     how: dict[str, Any] = {"crf": True} if kind == "tags" else {}

@@ -13,7 +13,7 @@ from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers.classes import Classes
 from hmrnn.kinds.labels.decision import shown_answer, shown_numbers
-from hmrnn.kinds.labels.files import Labelled, Steps, check_no_header, parse, series_in
+from hmrnn.kinds.labels.files import Labelled, Steps, check_no_header, parse
 from hmrnn.kinds.labels.model import ForecastModel, LabelledModel, NumberModel, PairModel, plain
 from hmrnn.kinds.labels.report import sections
 from hmrnn.kinds.labels.sequences import Item, Names, names_in, sequences
@@ -71,7 +71,7 @@ class LabelCommands(Commands):
 def _forecasts(model: ForecastModel, text: str, name: str, arguments: Any) -> Iterator[Section]:
     """A table with a row per step ahead: the values and their deviations; a column says which series it is of."""
     names = model.encoder.channels
-    series = series_in(parse(text, name, "series").sequences, names_in(name).X, names)
+    series = sequences(parse(text, name, "series").sequences, names_in(name).X, channels=names, series=True)
     if arguments.json or arguments.explain:
         for decision in model.explain(series):
             yield Section(lines=f"{decision.render()}\n", record=decision.to_dict())

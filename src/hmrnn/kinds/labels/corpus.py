@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from hmrnn.config.checks import checked as checked_type
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers import ANSWERS
 from hmrnn.kinds.labels.answers.base import checked
@@ -170,11 +171,9 @@ def make_corpus(
 def _class_weights(given: Any, answer: Labels, train: np.ndarray) -> np.ndarray:
     """(classes,): the weight of each class."""
     counted = np.bincount(train, minlength=answer.size)
-    if isinstance(given, str) and given == "balanced":
+    if checked_type("class_weight", given, Literal["balanced"] | dict) == "balanced":
         balanced: np.ndarray = len(train) / (answer.size * np.maximum(counted, 1))
         return balanced
-    if not isinstance(given, Mapping):
-        raise InputError(f'class_weight must be None, "balanced" or a dict of class to weight; got {given!r}')
     answer.encode(list(given), Name("class_weight"))  # or it is about others
     return check_weights([given.get(label, 1.0) for label in answer.classes], answer.size, "class_weight")
 

@@ -6,17 +6,13 @@ import csv
 import io
 import json
 import re
-import reprlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers import ANSWERS
-from hmrnn.kinds.labels.sequences import Name, sequences
 
 SEQUENCE = ("text", "tokens", "series", "source")
 """The fields of a JSON object that may hold the sequence."""
@@ -98,14 +94,6 @@ def parse(text: str, name: str, modality: str, *, tokens: bool = False, numbers:
     return _together(found, name, modality)._replace(maybe_header=unnamed)
 
 
-def series_in(given: list[Any], name: Name, channels: tuple[str, ...] = ()) -> list[np.ndarray]:
-    """The series of a file, each (time, channels), checked; of tables those channels, or those of the first table."""
-    series = [one for one in sequences(given, name, channels=channels) if isinstance(one, np.ndarray)]
-    if not series:
-        raise InputError(f"{name[0]} must be a series of numbers; got {reprlib.repr(given[0])}")
-    return series
-
-
 def _ending(name: str) -> str:
     """The ending of a file's name that tells its format; that of a packed file is the one before."""
     return Path(re.sub(r"\.(xz|gz|bz2)$", "", name)).suffix.lower()
@@ -144,13 +132,14 @@ def _json_lines(text: str, name: str, modality: str) -> Iterator[Record]:
             continue
         try:
             given = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{name}, line {number} is not a JSON object, as every line must be: {error}") from error
-        found = [field for field in SEQUENCE if isinstance(given, dict) and field in given]
-        if len(found) != 1:
-            raise InputError(f"{name}, line {number} must be an object with one of {', '.join(SEQUENCE)}")
+            (sequence,) = [given[field] for field in SEQUENCE if field in given]
+        except (ValueError, TypeError, RecursionError) as error:
+            why = f": {error}" if isinstance(error, json.JSONDecodeError) else ""
+            raise InputError(
+                f"{name}, line {number} must be an object with one of {', '.join(SEQUENCE)}{why}"
+            ) from error
         answer = None if modality == "series" else given.get(ANSWERS[modality].field)
-        yield Record(f"line {number}", given[found[0]], answer)
+        yield Record(f"line {number}", sequence, answer)
 
 
 def _together(records: Iterable[Record], name: str, modality: str) -> Labelled:
@@ -182,8 +171,10 @@ def _sentences(text: str, name: str) -> Iterator[Record]:
     sentence: list[tuple[str, ...]] = []
     for number, line in enumerate([*_lines(text), ""], start=1):
         if line.strip() and not line.startswith("-DOCSTART-"):
-            read = _of_conllu if _ending(name) == ".conllu" else _of_conll
-            sentence += [found] if (found := read(line, name, number, not sentence)) else []
+            found = _of_conllu(line) if _ending(name) == ".conllu" else _of_conll(line, name, number, not sentence)
+            if found and not (found[0].strip() and found[-1].strip()):
+                raise InputError(f"{name}, line {number} must hold a token and its tag, of CoNLL-U in 10 columns")
+            sentence += [found] if found else []
         elif sentence:
             tags = [tag for _, *tagged in sentence for tag in tagged]
             if 0 < len(tags) < len(sentence):
@@ -196,24 +187,17 @@ def _of_conll(line: str, name: str, number: int, starts: bool) -> tuple[str, ...
     """The first and the last column; nothing of a comment before a sentence, or a first line that names the columns."""
     columns = line.split("\t") if "\t" in line else _words(line)
     columns = [_unquoted(cell) for cell in columns] if _ending(name) == ".tsv" else columns
-    first, last = columns[0].strip(), columns[-1].strip()
-    if (number == 1 and first.lower() in TOKEN and last.lower() in TAG) or (
-        starts and columns[0] == "#" and len(columns) > 2
-    ):
-        return ()
-    if not first or not last:
-        raise InputError(f"{name}, line {number} must hold a token and its tag; got {line!r}")
-    return (columns[0], *columns[1:][-1:])
+    named = number == 1 and columns[0].strip().lower() in TOKEN and columns[-1].strip().lower() in TAG
+    comment = starts and columns[0] == "#" and len(columns) > 2
+    return () if named or comment else (columns[0], *columns[1:][-1:])
 
 
-def _of_conllu(line: str, name: str, number: int, starts: bool) -> tuple[str, ...]:
+def _of_conllu(line: str) -> tuple[str, ...]:
     """The word and its universal part-of-speech tag (UPOS); nothing of a comment, a range or an empty node."""
     columns = line.split("\t")
-    if line.startswith("#"):
+    if line.startswith("#") or (len(columns) == 10 and not columns[0].isdecimal()):
         return ()
-    if len(columns) != 10 or not columns[1]:
-        raise InputError(f"{name}, line {number} must hold the 10 columns of CoNLL-U; got {len(columns)}")
-    return (columns[1], columns[3]) if columns[0].isdecimal() else ()
+    return (columns[1], columns[3]) if len(columns) == 10 else ("",)
 
 
 def _rows(text: str, name: str, ending: str, modality: str) -> list[list[str]]:

@@ -11,8 +11,8 @@ from typing import Any
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers import ANSWERS
 from hmrnn.kinds.labels.corpus import LabelCorpus, forecast_corpus, make_corpus
-from hmrnn.kinds.labels.files import check_no_header, parse, series_in
-from hmrnn.kinds.labels.sequences import columns, names_in
+from hmrnn.kinds.labels.files import check_no_header, parse
+from hmrnn.kinds.labels.sequences import columns, names_in, sequences
 from hmrnn.kinds.labels.settings import SeriesData
 from hmrnn.utils import archives
 from hmrnn.utils.inputs import decoded
@@ -33,7 +33,7 @@ def load_labelled(config: Any, progress: Progress | None = None) -> LabelCorpus:
     given = [sequence for _, one in found for sequence in one.sequences]
     names, share = names_in(name), config.valid_fraction
     if isinstance(config, SeriesData):
-        series = series_in(given, names.X)
+        series = sequences(given, names.X, series=True)
         return forecast_corpus(
             series, config.ahead, config.reads, name=name, valid_fraction=share, channels=columns(given[0])
         )
@@ -54,6 +54,4 @@ def _texts(paths: list[Path], progress: Progress | None) -> Iterator[tuple[Path,
     """Each file with its text."""
     report = archives.count_progress(progress, sum(path.stat().st_size for path in paths if path.is_file()))
     for path in paths:
-        if path.is_dir():
-            raise InputError(f"{path} is a directory; name the files in it")
         yield path, decoded(archives.read_whole(path, report), str(path))

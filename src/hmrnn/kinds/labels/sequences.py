@@ -54,19 +54,25 @@ def names_in(file: str) -> Names:
 
 
 def sequences(
-    X: Any, name: Name = ARGUMENTS.X, *, tokens: bool | None = None, channels: tuple[str, ...] = ()
-) -> list[Item]:
+    X: Any,
+    name: Name = ARGUMENTS.X,
+    *,
+    tokens: bool | None = None,
+    channels: tuple[str, ...] = (),
+    series: bool = False,
+) -> list[Any]:
     """X as a list of sequences of one kind; InputError names the first that is wrong.
 
     A text is read character by character, a list of strings token by token. A series is an array (time, channels), or
     (time,) for one channel. An array (n, time) or (n, time, channels) is n series. With ``tokens`` a text is
     an error, and without it a list of tokens that all have more than one character; None: both may come. Channels of
     tables are taken by their names, those of ``channels`` or, without it, of the first table; others are left out.
+    With ``series`` all must be such.
     """
     given, wrong = _listed(iterable(X))
     if wrong:
         raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {wrong}")
-    found = [_item(one, name[k], tokens) for k, one in enumerate(given)]
+    found = [_series(one, name[k]) if series else _item(one, name[k], tokens) for k, one in enumerate(given)]
     wanted = channels or columns(given[0])
     found = [
         in_order(one, columns(table), wanted, name[k]) if isinstance(one, np.ndarray) else one
@@ -105,11 +111,11 @@ def series_of(X: Any, channels: tuple[str, ...] = (), least: int = 2) -> GivenSe
         whole is not None and whole.ndim in (1, 2) and not (listed and any(getattr(one, "shape", ()) for one in X))
     )
     parts = [X] if single else X
-    series = [one for one in sequences(parts, channels=channels) if isinstance(one, np.ndarray)]
+    series = sequences(parts, channels=channels, series=True)
     first = parts[0]
     flat = getattr(number_array(first), "ndim", 2) == 1
     # a list of numbers in a list is no series: it could as well be the channels of one step
-    if not series or min(map(len, series)) < least or (flat and not single and not hasattr(first, "shape")):
+    if min(map(len, series)) < least or (flat and not single and not hasattr(first, "shape")):
         raise InputError(
             f"a series must be numbers of shape (time, channels), of {least} or more steps; got {reprlib.repr(first)}"
         )
@@ -164,7 +170,7 @@ def in_order(series: np.ndarray, names: tuple[str, ...], wanted: tuple[str, ...]
 def _item(one: Any, name: str, tokens: bool | None) -> Item:
     text = isinstance(one, str)
     if not text and not (isinstance(one, Sequence | np.ndarray) and len(one) and isinstance(one[0], str)):
-        return numbers_of(one, Name(name), f"one of {_WANTED}")[0]
+        return _series(one, name)
     if not one or not all(isinstance(token, str) and token for token in one):
         raise InputError(f"{name} must be one of {_WANTED}; got {'an empty text' if text else reprlib.repr(one)}")
     if (text and tokens) or (not text and tokens is False and all(len(token) > 1 for token in one)):
@@ -172,6 +178,10 @@ def _item(one: Any, name: str, tokens: bool | None) -> Item:
         raise InputError(f"{name} must hold what this model reads, {reads}; got {reprlib.repr(one)}")
     check_text("".join(one), name)
     return tuple(map(str, one))
+
+
+def _series(one: Any, name: str) -> np.ndarray:
+    return numbers_of(one, Name(name), f"one of {_WANTED}")[0]
 
 
 def numbers_of(
