@@ -111,7 +111,7 @@ class AttentionDecoder(nn.Module):
         rows = torch.arange(B, device=memory.mask.device)
         state, last = self.begin(prepared), torch.full((B,), self.end, device=rows.device)
         sums = torch.zeros(B, 1, dtype=torch.float64, device=rows.device)  # (B, beam)
-        paths: list[list[_Path]] = [[_Path([], [], [])] for _ in range(B)]
+        paths = [_Path([], [], [])] * B  # of each row, those of a sequence side by side
         done: list[list[tuple[float, _Path]]] = [[] for _ in range(B)]
         width = 1
         for n in range(int(limits.max()) + 1):
@@ -122,29 +122,23 @@ class AttentionDecoder(nn.Module):
             total = (sums.reshape(-1, 1) + logp).view(B, width * K)
             best, places = total.topk(min(beam, width * K), dim=1)
             scores, new = best.tolist(), best.shape[1]
-            kept_paths: list[list[_Path]] = []
-            keep: list[int] = []
+            keep = (torch.arange(B, device=rows.device)[:, None] * width + places // K).flatten()
+            last = (places % K).flatten()
             shown, seen = logp.exp().tolist(), weights.cpu()
-            for b, chosen in enumerate(places.tolist()):
-                mine: list[_Path] = []
-                for j, which in enumerate(chosen):
-                    place, symbol = divmod(which, K)
-                    at = b * width + place
-                    old = paths[b][place]
-                    keep.append(at)
-                    path = _Path([*old.symbols, symbol], [*old.chances, shown[at][symbol]], [*old.weights, seen[at]])
-                    mine.append(path)
-                    if symbol == self.end:
-                        if scores[b][j] > -float("inf"):
-                            done[b].append((scores[b][j] / len(path.symbols), path))
-                        scores[b][j] = -float("inf")
-                if len(done[b]) >= beam:  # finished, whatever the other sequences still need
-                    scores[b] = [-float("inf")] * new
-                kept_paths.append(mine)
-            paths, sums, width = kept_paths, sums.new_tensor(scores), new
-            from_rows = torch.tensor(keep, device=rows.device)
-            state, rows = state.select(from_rows), rows[from_rows]
-            last = torch.tensor([p.symbols[-1] for mine in paths for p in mine], device=rows.device)
+            paths = [
+                _Path([*old.symbols, symbol], [*old.chances, shown[at][symbol]], [*old.weights, seen[at]])
+                for old, at, symbol in ((paths[at], at, symbol) for at, symbol in zip(keep.tolist(), last.tolist()))
+            ]
+            for k, path in enumerate(paths):
+                b, j = divmod(k, new)
+                if path.symbols[-1] == self.end:
+                    if scores[b][j] > -torch.inf:
+                        done[b].append((scores[b][j] / len(path.symbols), path))
+                    scores[b][j] = -torch.inf
+            # a sequence is finished, whatever the others still need
+            scores = [[-torch.inf] * new if len(found) >= beam else row for row, found in zip(scores, done)]
+            sums, width = sums.new_tensor(scores), new
+            state, rows = state.select(keep), rows[keep]
             if bool((sums == -torch.inf).all()):
                 break
         results = []

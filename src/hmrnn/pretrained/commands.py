@@ -165,7 +165,7 @@ def measured(result: Any, first: str, unit: str, **more: Any) -> Section:
 
 def record(result: Score) -> dict[str, Any]:
     """A result as JSON."""
-    return {**dataclasses.asdict(result), "saved": result.saved}  # type: ignore[call-overload]
+    return {**dataclasses.asdict(result), "saved": result.saved}
 
 
 def agreement(rows: Sequence[scores.Row]) -> Iterator[Section]:

@@ -33,11 +33,6 @@ class SequenceScore(Score):
     """Steps predicted: all but the first of each sequence."""
     bits: float
     """Bits per step."""
-    rates: tuple[float, ...]
-    """How often each detector fired, per step."""
-    updates: tuple[float, ...]
-    multiply_adds: float
-    """Per step, with the output module."""
 
     @property
     def finite(self) -> bool:
@@ -74,7 +69,7 @@ class SequenceModel(Model):
         """Bits per step of ``sequences``, each step predicted from those before it."""
         batches = SequenceBatches([self.spec.encode(one) for one in sequences], 32)
         steps, nats, work = read_all(self.network, batches, (0, 1), progress=progress).result()
-        return SequenceScore(len(sequences), steps, nats / max(steps, 1) / math.log(2), *work).checked()
+        return SequenceScore(*work, len(sequences), steps, nats / max(steps, 1) / math.log(2)).checked()
 
     def generate(self, start: Any, steps: int = 100, *, seed: int | None = None, **how: Any) -> Any:
         """The next ``steps`` of the sequence ``start``; ``how`` are options of the prediction's ``sample``."""

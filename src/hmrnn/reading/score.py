@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Self
 
@@ -19,11 +20,16 @@ from hmrnn.reading.read import DIVERGED, Read, read
 Progress = Callable[[int, int], None]
 
 
+@dataclasses.dataclass(frozen=True)
 class Score:
-    """The base of the results of a model."""
+    """The base of the results of a model: what its layers did."""
 
+    rates: tuple[float, ...]
+    """How often each detector fired, per step."""
     updates: tuple[float, ...]
     """Share of the steps at which each layer did not COPY; 1 with soft boundaries, which skip nothing."""
+    multiply_adds: float
+    """Per step, with the output module (see :func:`hmrnn.nn.predictor.multiply_adds`)."""
 
     @property
     def saved(self) -> float:

@@ -55,7 +55,7 @@ def by_hand(network: LanguageModel, symbols: np.ndarray, parts: list[tuple[int, 
                     bits -= float(torch.log_softmax(logits[0, 0].double(), -1)[int(symbols[t + 1])]) / math.log(2)
                     rates += out.boundaries[0, 0].numpy()
                     updates += (out.operations[0, 0] != Operation.COPY).numpy()
-    return Evaluation(count, bits / count, tuple(rates / count), tuple(updates / count), products / count)
+    return Evaluation(tuple(rates / count), tuple(updates / count), products / count, count, bits / count)
 
 
 def assert_same(ours: Evaluation, theirs: Evaluation) -> None:
@@ -98,7 +98,7 @@ def test_soft_boundaries_save_nothing() -> None:
 
 
 def test_the_papers_count() -> None:
-    result = Evaluation(270, 1.2, (56 / 270, 9 / 270), (270 / 270, 56 / 270, 9 / 270), 1.0)
+    result = Evaluation((56 / 270, 9 / 270), (270 / 270, 56 / 270, 9 / 270), 1.0, 270, 1.2)
     assert 810 * (1 - result.saved) == pytest.approx(335)
 
 

@@ -25,12 +25,6 @@ class StrokeEvaluation(Score):
     """Points predicted: all but the first of each sequence."""
     log_likelihood: float
     """Nats per sequence, in normalised coordinates; higher is better. The paper's measure for handwriting."""
-    rates: tuple[float, ...]
-    """How often each detector fired, per point."""
-    updates: tuple[float, ...]
-    """Share of the steps at which each layer did not COPY; 1 with soft boundaries, which skip nothing."""
-    multiply_adds: float
-    """Multiply-adds per point, with the output module."""
 
     @property
     def per_point(self) -> float:
@@ -67,7 +61,7 @@ def evaluate_strokes(
         conditions = model.condition.value.expand(len(strokes), *model.condition.value.shape[1:]).cpu().numpy()
     batches = StrokeBatches(strokes, scale, batch_size, conditions=conditions, halt=model.config.halt)
     points, nats, work = read_all(model, batches, share, **how).result(share[1])
-    return StrokeEvaluation(len(strokes), points, -nats / len(strokes), *work)
+    return StrokeEvaluation(*work, len(strokes), points, -nats / len(strokes))
 
 
 def one_gaussian(train: Sequence[np.ndarray], test: Sequence[np.ndarray]) -> float:

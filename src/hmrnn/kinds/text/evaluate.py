@@ -32,12 +32,6 @@ class Evaluation(Score):
     """Symbols predicted: all but the first that was read."""
     bits: float
     """Bits per symbol (per character, for text read as characters)."""
-    rates: tuple[float, ...]
-    """How often each detector fired, per symbol."""
-    updates: tuple[float, ...]
-    """Share of the steps at which each layer did not COPY; 1 with soft boundaries, which skip nothing."""
-    multiply_adds: float
-    """Multiply-adds per symbol, with the output module (see :func:`hmrnn.nn.predictor.multiply_adds`)."""
 
     @property
     def finite(self) -> bool:
@@ -117,7 +111,7 @@ def evaluate(model: LanguageModel, symbols: np.ndarray, *, share: tuple[int, int
 def evaluation(total: Sums, world: int = 1) -> Evaluation:
     """The evaluation of a text from its totals."""
     count, nats, work = total.result(world)
-    return Evaluation(count, nats / count / math.log(2), *work)
+    return Evaluation(*work, count, nats / count / math.log(2))
 
 
 def find(model: LanguageModel, symbols: np.ndarray, **how: Any) -> Found:
