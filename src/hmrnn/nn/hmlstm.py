@@ -245,15 +245,13 @@ class HMLSTM(Cell):
         T, B, options = *x.shape[:2], self.options()
         result = ops.hmlstm(
             x if embedding is None else Symbols(x, embedding),
-            self._dropped() if self.training else self.layers(),
+            self._dropped(),
             state,
             options,
             lengths=lengths,
             boundaries=boundaries,
-            noise=self._noise(T, B),
-            kept=self._kept(T, B),
-            seen=self._seen(state),
             engine=self.engine,
+            **self._drawn(T, B, state),
         )
         active = None if lengths is None else within(lengths, T)
         done = operations(result.boundaries, state.z, active, self.variant)
@@ -282,35 +280,29 @@ class HMLSTM(Cell):
         )
 
     def _dropped(self) -> list[LayerWeights]:
-        """The parameters after weight drop."""
-        layers = self.layers()
-        for l, w in enumerate(layers):
-            dropped: dict[str, Tensor] = {}
-            if self.weight_drop > 0:
-                dropped["U"] = drop_weights(w.U, self.weight_drop, 4 * w.hidden_size)
-                if w.V is not None:
-                    dropped["V"] = drop_weights(w.V, self.weight_drop, 4 * w.hidden_size)
-            # _replace gives an empty tuple under torch.compile of 2.11
-            layers[l] = LayerWeights(**(w._asdict() | dropped))
-        return layers
+        """The parameters, while training after weight drop."""
+        layers, p = self.layers(), self.weight_drop
+        if not self.training or p == 0:
+            return layers
+        dropped: list[LayerWeights] = []
+        for w in layers:
+            rows = 4 * w.hidden_size
+            parts = {"U": drop_weights(w.U, p, rows), "V": None if w.V is None else drop_weights(w.V, p, rows)}
+            dropped.append(LayerWeights(**(w._asdict() | parts)))  # _replace is wrong under torch.compile of 2.11
+        return dropped
 
-    def _seen(self, state: State) -> list[Tensor] | None:
-        """Dropout factors of every layer but the last, while training."""
-        if self.dropout == 0 or not self.training:
-            return None
-        return [factors(h, self.dropout) for h in state.h[:-1]]
-
-    def _kept(self, T: int, B: int) -> list[Tensor] | None:
-        """The units that keep their c (zoneout), while training."""
-        if self.zoneout == 0 or not self.training:
-            return None
-        return [torch.rand(T, B, size, device=self.a.device) < self.zoneout for size in self.hidden_sizes]
-
-    def _noise(self, T: int, B: int) -> Tensor | None:
-        """Uniform draws for boundaries that are drawn, while training."""
-        if self.boundary not in DRAWN or not self.training:
-            return None
-        return torch.rand(T, B, self.num_layers - 1, device=self.a.device, dtype=self.a.dtype)
+    def _drawn(self, T: int, B: int, state: State) -> dict[str, Any]:
+        """What a pass draws while training: noise for boundaries, units that zoneout keeps, factors of dropout."""
+        if not self.training:
+            return {}
+        a, noise, kept, seen = self.a, None, None, None
+        if self.boundary in DRAWN:
+            noise = torch.rand(T, B, self.num_boundaries, device=a.device, dtype=a.dtype)
+        if self.zoneout > 0:
+            kept = [torch.rand(T, B, size, device=a.device) < self.zoneout for size in self.hidden_sizes]
+        if self.dropout > 0:
+            seen = [factors(h, self.dropout) for h in state.h[:-1]]
+        return {"noise": noise, "kept": kept, "seen": seen}
 
 
 HMLSTM.__new__.__wrapped__ = HMLSTM.__init__  # type: ignore[attr-defined]  # for inspect.signature
