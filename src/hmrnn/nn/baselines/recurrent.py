@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from hmrnn.config.checks import Share
-from hmrnn.errors import InputError
 from hmrnn.nn import lstm
 from hmrnn.nn.baselines.base import Baseline, LayerInput
 from hmrnn.nn.checks import readable
@@ -44,14 +43,6 @@ class LSTM(Baseline):
         for layer in self.layers:
             cast(lstm.LSTM, layer).reset_parameters()
 
-    @torch.no_grad()
-    def load_stacked(self, stacked: nn.LSTM) -> None:
-        """Copy the weights of an ``nn.LSTM`` of the same sizes."""
-        _check_stacked(self, stacked, nn.LSTM)
-        for layer, w in zip(self.layers, lstm.LSTM.from_torch(stacked).cells()):
-            (mine,) = cast(lstm.LSTM, layer).cells()
-            mine.U.copy_(w.U), mine.W.copy_(w.W), mine.b.copy_(w.b)
-
     def engine_for(self, device: torch.device, batch: int) -> str:
         (w,) = cast(lstm.LSTM, self.layers[0]).cells()
         return lstm.engine_of(self.engine, w, self.zoneout)
@@ -65,7 +56,7 @@ class LSTM(Baseline):
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class GRU(Baseline):
-    r"""A stacked GRU, as ``torch.nn.GRU`` computes it; ``load_stacked`` takes the weights of one.
+    r"""A stacked GRU, as ``torch.nn.GRU`` computes it.
 
     .. math::
         r, u = \sigma(W_r x_t + U_r h_{t-1} + b_r), \sigma(W_u x_t + U_u h_{t-1} + b_u) \qquad
@@ -91,14 +82,6 @@ class GRU(Baseline):
             else:
                 for block in parameter.chunk(self.gates):
                     orthogonal(block)
-
-    @torch.no_grad()
-    def load_stacked(self, stacked: nn.GRU) -> None:
-        """Copy the weights of an ``nn.GRU`` of the same sizes."""
-        _check_stacked(self, stacked, nn.GRU)
-        for l, layer in enumerate(self.layers):
-            for name, parameter in layer.named_parameters():
-                parameter.copy_(getattr(stacked, name.replace("_l0", f"_l{l}")))
 
     def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
         x, h, c, lengths, _, draws = given
@@ -132,11 +115,3 @@ class GRU(Baseline):
         with quiet:  # packed, the longest sequence first
             data, after = torch.gru(x.data, x.batch_sizes, h[None, x.sorted_indices], weights, *once)
         return x._replace(data=data), after[0][x.unsorted_indices]
-
-
-def _check_stacked(rnn: Baseline, stacked: nn.RNNBase, kind: type[nn.RNNBase]) -> None:
-    plain = isinstance(stacked, kind) and stacked.bias and not (stacked.bidirectional or stacked.proj_size)
-    sizes = (stacked.input_size, (stacked.hidden_size,) * stacked.num_layers) if plain else ()
-    if sizes != (rnn.input_size, rnn.hidden_sizes):
-        wanted = f"a one-way nn.{kind.__name__} with biases, no projection and the sizes of {rnn}"
-        raise InputError(f"expected {wanted}; got {stacked}")
