@@ -28,22 +28,23 @@ def curves(metrics: Sequence[dict[str, Any]]) -> Figure:
     if not train and not valid:
         raise InputError("there is nothing to draw: the metrics have no record of training or validation")
     levels = len((train or valid)[0]["rates"])
-    rows = 2 if levels else 1
+    heights = [3, 2] if levels else [3]
     with styled():
         figure = new_figure(6.4, 4.6 if levels else 3.0, layout="constrained")
-        panels = figure.subplots(rows, 1, sharex=True, squeeze=False, height_ratios=[3, 2][:rows])[:, 0]
+        panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        lowest = panels[-1]
         _draw_measure(panels[0], train, valid)
         for l in range(levels):
             style: dict[str, Any] = {"color": _LEVELS[l % 5], "linewidth": 1.2, "markersize": 3.5}
             label = f"z{superscript(l + 1)}"
-            panels[1].plot(_column(train, "step"), [r["rates"][l] for r in train], label=label, **style)
-            panels[1].plot(_column(valid, "step"), [r["rates"][l] for r in valid], marker="o", linestyle="", **style)
+            lowest.plot(_column(train, "step"), [r["rates"][l] for r in train], label=label, **style)
+            lowest.plot(_column(valid, "step"), [r["rates"][l] for r in valid], marker="o", linestyle="", **style)
         if levels:
-            panels[1].set_ylim(bottom=0)
-            panels[1].set_ylabel("boundary rate")
-            panels[1].legend(frameon=False, ncols=levels)
-        panels[-1].set_xlabel("updates")
-        panels[-1].margins(x=0.02)
+            lowest.set_ylim(bottom=0)
+            lowest.set_ylabel("boundary rate")
+            lowest.legend(frameon=False, ncols=levels)
+        lowest.set_xlabel("updates")
+        lowest.margins(x=0.02)
         for axes in panels:
             axes.grid(axis="y", color="#e0e0e0", linewidth=0.5)
             axes.set_axisbelow(True)

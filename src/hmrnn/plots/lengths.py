@@ -32,12 +32,15 @@ def timescales(lengths: Sequence[np.ndarray], *, unit: str = "symbols") -> Figur
         for l, (axes, array) in enumerate(zip(panels, arrays), start=1):
             share = np.histogram(array, edges)[0] / len(array)
             axes.bar(edges[:-1], share, np.diff(edges), align="edge", color=BLUE, edgecolor="white", linewidth=0.4)
-            axes.axvline(float(np.median(array)), color=ORANGE, linewidth=1.5)
-            title = f"level {l}: {len(array):,} segments, median {np.median(array):g}, mean {array.mean():.1f} {unit}"
-            axes.set_title(title, fontsize=8, loc="left")
+            axes.axvline(np.median(array), color=ORANGE, linewidth=1.5)
+            axes.set_title(
+                f"level {l}: {len(array):,} segments, median {np.median(array):g}, mean {array.mean():.1f} {unit}",
+                fontsize=8, loc="left",
+            )  # fmt: skip
             axes.set_ylabel("share")
         ticks = [m * 10**k for k in range(len(str(longest))) for m in ((1, 2, 5) if longest < 2000 else (1,))]
-        panels[-1].set(xscale="log", xticks=ticks, xlim=(edges[0], edges[-1]), xlabel=f"{unit} per segment")
-        panels[-1].xaxis.set_major_formatter("{x:g}")
-        panels[-1].xaxis.set_minor_formatter(NullFormatter())
+        lowest = panels[-1]
+        lowest.set(xscale="log", xticks=ticks, xlim=(edges[0], edges[-1]), xlabel=f"{unit} per segment")
+        lowest.xaxis.set_major_formatter("{x:g}")
+        lowest.xaxis.set_minor_formatter(NullFormatter())
     return figure

@@ -28,13 +28,13 @@ def segments(segmentation: Segmentation, *, columns: int = 84) -> Figure:
     lines = -(-T // columns)
     levels = range(1, segmentation.levels + 1)
     width = _LEFT + min(T, columns) * cell + 0.1
-    height = len(levels) * (lines * _LINE + _GAP)
+    pitch = lines * _LINE + _GAP
     with styled():
         from matplotlib.patches import FancyBboxPatch
 
-        figure, axes = new_page(width, height, (0, width), (height, 0))
+        figure, axes = new_page(width, len(levels) * pitch, (0, width), (len(levels) * pitch, 0))
         for level in levels:
-            top = (level - 1) * (lines * _LINE + _GAP) + _GAP / 2
+            top = (level - 1) * pitch + _GAP / 2
             axes.text(0.05, top + _LINE / 2, f"level {level}", va="center", fontsize=8, color=GREY)
             for number, (start, end) in enumerate(segmentation.spans(level)):
                 for line in range(start // columns, (end - 1) // columns + 1):

@@ -13,7 +13,7 @@ from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers.classes import Classes
 from hmrnn.kinds.labels.decision import shown_answer, shown_numbers
-from hmrnn.kinds.labels.files import Labelled, Steps, check_no_header, parse
+from hmrnn.kinds.labels.files import Labelled, check_no_header, parse
 from hmrnn.kinds.labels.model import ForecastModel, LabelledModel, NumberModel, PairModel, plain
 from hmrnn.kinds.labels.report import sections
 from hmrnn.kinds.labels.sequences import Item, Names, names_in, sequences
@@ -34,7 +34,9 @@ class LabelCommands(Commands):
             yield from _forecasts(model, text, name, arguments)
             return
         encoder, answer = model.encoder, model.answer
-        given = parse(text, name, self.kind.name, tokens=encoder.tokens, numbers=not encoder.symbols)
+        given = parse(
+            text, name, self.kind.name, tokens=encoder.tokens, numbers=not encoder.symbols, each=answer.per_step
+        )
         names = names_in(name)
         items = sequences(given.sequences, names.X, tokens=encoder.tokens, channels=encoder.channels)
         wanted = None if given.answers is None else _right(given, items, model, names)
@@ -89,9 +91,6 @@ def _right(given: Labelled, items: list[Item], model: LabelledModel, names: Name
     """The right answer to each sequence; InputError if the model knows none of them."""
     answer, wanted = model.answer, given.answers or []
     if not isinstance(answer, Classes):
-        if answer.per_step:  # a table in which the number of every series is constant has one for each series
-            rows = [isinstance(read, Steps) and isinstance(one, float) for read, one in zip(given.sequences, wanted)]
-            wanted = [[one] * len(item) if row else one for one, item, row in zip(wanted, items, rows)]
         return model.right(wanted, items, names)
     known = {str(label): label for label in answer.classes}  # in a table all answers are strings
 

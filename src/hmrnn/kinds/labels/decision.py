@@ -109,15 +109,11 @@ class Decision:
         if self.segmentation.levels and not self.numbers:
             lines.append("segments  " + "|".join(self.shown(a, b) for a, b in self.spans()))
         if self.weights.ndim == 2:
-            numbers = isinstance(self.probabilities, dict)
-            each = (
-                map(self.said, self.answer)
-                if numbers
-                else (f"{symbol}  {p:.3f}" for symbol, p in zip(self.answer, self.probabilities))
-            )
-            return "\n".join(
-                [*lines, *(f"  {one}  from {quoted(source)}" for one, source in zip(each, self.sources()))]
-            )
+            each = [self.said(one) for one in self.answer]
+            if not isinstance(self.probabilities, dict):
+                each = [f"{one}  {p:.3f}" for one, p in zip(each, self.probabilities)]
+            lines += [f"  {one}  from {quoted(source)}" for one, source in zip(each, self.sources())]
+            return "\n".join(lines)
         for part in sorted(self.parts(), key=lambda part: -part.weight)[:most]:
             where = "" if self.numbers else f", {_steps(part.start, part.end)}"
             lines += [f"  {part.weight:6.1%}  {quoted(part.text)}{where}"] * (part.weight >= 0.001)

@@ -64,11 +64,14 @@ def check_no_header(source: str, labels: list[str], classes: Collection[str] | N
         )
 
 
-def parse(text: str, name: str, modality: str, *, tokens: bool = False, numbers: bool = False) -> Labelled:
+def parse(
+    text: str, name: str, modality: str, *, tokens: bool = False, numbers: bool = False, each: bool = False
+) -> Labelled:
     """The sequences in the text of a file, whose format its name tells.
 
     A file of another ending holds one sequence per line, without answers: a text, or with ``tokens`` words between
-    spaces, or with ``numbers``, as where series are forecast, the steps of a series of one channel.
+    spaces, or with ``numbers``, as where series are forecast, the steps of a series of one channel. In a table with a
+    row per step the rows have an answer ``each``; without it, they may have one for their series.
     """
     ending, table, unnamed = _ending(name), list[list[str]](), False
     if ending in (".tsv", ".csv"):
@@ -78,7 +81,7 @@ def parse(text: str, name: str, modality: str, *, tokens: bool = False, numbers:
     if ending in (".jsonl", ".ndjson"):
         found = _json_lines(text, name, modality)
     elif table and (modality == "series" or (modality != "pairs" and _has_steps(table, may_be_tokens))):
-        found = _steps(table, name, modality)
+        found = _steps(table, name, modality, each)
     elif may_be_tokens or (modality == "tags" and ending in (".conllu", ".conll", ".bio", ".iob", ".txt")):
         found = _sentences(text, name)
     elif table:
@@ -251,7 +254,7 @@ def _check_even(rows: list[list[str]], name: str) -> None:
         raise InputError(f"{name}, row {wrong + 1} has {len(rows[wrong])} columns, and the first has {len(rows[0])}")
 
 
-def _steps(rows: list[list[str]], name: str, modality: str) -> Iterator[Record]:
+def _steps(rows: list[list[str]], name: str, modality: str, each: bool) -> Iterator[Record]:
     """A row per step: the series it belongs to, a column per channel, and the label of the series or a tag.
 
     Steps are in the order of their rows; a column ``time`` is left out. Without a column STEPS, all are of one series,
@@ -292,7 +295,7 @@ def _steps(rows: list[list[str]], name: str, modality: str) -> Iterator[Record]:
         cells.setdefault(key, []).append("" if answer is None else row[answer].strip())
     given = {key: [cell for cell in found if cell] for key, found in cells.items()}
     several = next((key for key, found in given.items() if len(set(found)) > 1), "")
-    each = modality == "tags" or (modality == "numbers" and several)
+    each = each or modality == "tags" or (modality == "numbers" and bool(several))
     for key, found in given.items():
         if each and 0 < len(found) < len(series[key]):
             raise InputError(f"{name}: series {key} needs a {allowed[0]} at every step, or none")
