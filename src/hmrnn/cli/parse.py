@@ -19,7 +19,7 @@ import typing
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
-from hmrnn.config.checks import lacking
+from hmrnn.config.checks import Needs, lacking, types_of
 from hmrnn.errors import InputError
 from hmrnn.utils.options import flag
 
@@ -73,8 +73,10 @@ class Setting(NamedTuple):
 
     @property
     def doc(self) -> str:
-        """The docstring of the field, which is read from the source."""
-        return _docs(self.owner).get(self.field.name, "")
+        """The docstring of the field, which is read from the source, after the networks that have it."""
+        needs = getattr(types_of(self.owner)[self.field.name], "__metadata__", ())
+        networks = (one.values for one in needs if isinstance(one, Needs) and one.setting == "model.rnn" and not one.of)
+        return "".join(f"{', '.join(names)}: " for names in networks) + _docs(self.owner).get(self.field.name, "")
 
 
 def settings_of(kind: type, default: Any = None, section: str = "") -> Iterator[Setting]:

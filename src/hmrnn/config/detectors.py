@@ -27,12 +27,12 @@ class DetectorConfig:
     """Slope annealing, growth per epoch and maximum: a = min(maximum, 1 + growth * epoch). Growth 0 keeps a = 1."""
     rates: Annotated[tuple[Proportion, ...], HM_LSTM] = ()
     """Target boundary rates, the share of steps at which each detector fires, the lowest detector first. Other settings
-    of the detectors say how they get there. Empty: no targets. hm-lstm only."""
+    of the detectors say how they get there. Empty: no targets."""
     start_at_rates: Annotated[bool, *RATES, UNBIASED] = False
     """Set the detectors' biases before the first update so that they fire at these rates on the first batch. With layer
     norm the detectors above the first may start lower: a positive bias there makes the gradient explode."""
     bias: Annotated[tuple[Number, ...], HM_LSTM] = ()
-    """Initial bias of the detectors: one for all, or one per detector. Default: zero. hm-lstm only."""
+    """Initial bias of the detectors: one for all, or one per detector. Default: zero."""
     rate_weight: NotNegative = 1.0
     """Rate prior: weight of the squared distance between rates and target rates, added to the loss in nats."""
     rate_control: Annotated[Share, *RATES] = 0.0

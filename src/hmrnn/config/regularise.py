@@ -23,7 +23,7 @@ class RegulariseConfig:
     shift: bool = False
     """Text: start every epoch at a random position, so that the text is cut at other places each time."""
     zoneout: Annotated[Share, network("hm-lstm", "hrnn", "ln-lstm")] = 0.0
-    """hm-lstm, hrnn, ln-lstm: share of the cells that keep their value at an update, drawn at every step."""
+    """Share of the cells that keep their value at an update, drawn at every step."""
     weight_decay: NotNegative = 0.0
     """Decoupled weight decay: each update takes this share, times the learning rate, off every matrix except the
     detectors' rows."""
