@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,15 @@ def test_changes_follow_the_network() -> None:
     run = PRESETS["text"].changed({"model.num_layers": 2})
     run.check()
     assert run.detectors.rates == PRESETS["text"].detectors.rates[:1]
+
+
+def test_a_kind_of_another_package_is_a_run_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tiny.ROOT / "examples" / "notes")
+    monkeypatch.setitem(kind._known(), "notes", importlib.import_module("hmrnn_notes").NOTES)
+    Path("tunes").write_text("c4 d4 e4:2 r:0.5\n" * 20)
+    small = {"model.hidden_size": (4,), "train.epochs": 1, "train.device": "cpu", "data.path": ("tunes",)}
+    run = Config.load("notes").changed(small)
+    model = hmrnn.train(run.save("run.toml"), out="runs/tunes")
+    assert model.config == run == Config.load("runs/tunes")
+    assert tiny.hmrnn("train", "run.toml", "--out", "again", "--no-report") == 0
+    assert tiny.contents(Path("again")) == tiny.contents(Path("runs/tunes"))
