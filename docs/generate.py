@@ -15,8 +15,9 @@ import hmrnn.nn
 import hmrnn.nn.baselines
 from hmrnn import kind
 from hmrnn.cli.arguments import ARGUMENTS, arguments_of
-from hmrnn.cli.parse import Setting, parser_of, settings_of
+from hmrnn.cli.parse import parser_of
 from hmrnn.config import SECTIONS
+from hmrnn.config.checks import Setting, settings_of
 from hmrnn.optim import Muon
 
 PRESETS = kind.presets()
@@ -64,7 +65,7 @@ def settings() -> str:
 
 
 def _settings_table(name: str, settings: Iterable[Setting]) -> str:
-    rows = [[f"`{name}.{each.name}`", _value(each.default), _plain(each.doc)] for each in settings]
+    rows = [[f"`{name}.{each.name}`", _value(each.value), _plain(each.doc)] for each in settings]
     return _table(["setting", "default", "meaning"], rows)
 
 

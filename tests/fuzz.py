@@ -37,8 +37,9 @@ import torch
 import tiny
 import tiny_strokes
 from hmrnn import checkpoint, load
-from hmrnn.cli.parse import flag, settings_of
+from hmrnn.cli.parse import flag
 from hmrnn.config import Config
+from hmrnn.config.checks import settings_of
 from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.corpus import load_strokes

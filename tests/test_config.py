@@ -12,9 +12,9 @@ import pytest
 
 import tiny
 from hmrnn import kind
-from hmrnn.cli.parse import settings_of
 from hmrnn.config import SECTIONS, Config, DetectorConfig, TrainConfig
 from hmrnn.config.changes import fit
+from hmrnn.config.checks import settings_of
 from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.settings import TextData

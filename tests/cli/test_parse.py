@@ -12,8 +12,9 @@ import pytest
 import tiny
 from hmrnn import kind as kinds
 from hmrnn.cli.arguments import ARGUMENTS
-from hmrnn.cli.parse import parse, print_help, settings_of
+from hmrnn.cli.parse import parse, print_help
 from hmrnn.config.changes import replaced
+from hmrnn.config.checks import settings_of
 from hmrnn.errors import InputError
 from hmrnn.utils.options import option
 
@@ -110,7 +111,7 @@ def test_docstrings_are_read_for_the_help_alone(monkeypatch: pytest.MonkeyPatch)
     def refuse(kind: type) -> dict[str, str]:
         raise AssertionError(f"the docstrings of {kind} are read")
 
-    monkeypatch.setattr("hmrnn.cli.parse._docs", refuse)
+    monkeypatch.setattr("hmrnn.config.checks._docs", refuse)
     assert given("w", "--quiet") == {"word": "w", "quiet": True}
     with pytest.raises(AssertionError, match="are read"):
         given("--help")

@@ -6,20 +6,17 @@ Only the settings that the user gave are returned, so that a given flag can be t
 from __future__ import annotations
 
 import argparse
-import ast
 import dataclasses
 import difflib
 import functools
-import inspect
-import itertools
 import re
 import textwrap
 import types
 import typing
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Any, Literal, NoReturn, TypeVar
 
-from hmrnn.config.checks import Needs, lacking, types_of
+from hmrnn.config.checks import Setting, lacking, settings_of
 from hmrnn.errors import InputError
 from hmrnn.utils.options import flag
 
@@ -49,6 +46,9 @@ def print_help(kind: type, program: str, default: Any, **which: Collection[str])
     parser_of(kind, program, default, **which).print_help()  # type: ignore[arg-type]
 
 
+_plain_types: Any = functools.cache(typing.get_type_hints)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
@@ -59,36 +59,6 @@ class _Switch(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         setattr(namespace, self.dest, option_string == self.option_strings[0])
-
-
-class Setting(NamedTuple):
-    """A field of a dataclass as the command line sees it; its name is the full one, such as train.epochs."""
-
-    name: str
-    kind: Any
-    field: dataclasses.Field[Any]
-    default: Any
-    owner: type
-    """The dataclass that the field belongs to."""
-
-    @property
-    def doc(self) -> str:
-        """The docstring of the field, which is read from the source, after the networks that have it."""
-        needs = getattr(types_of(self.owner)[self.field.name], "__metadata__", ())
-        networks = (one.values for one in needs if isinstance(one, Needs) and one.setting == "model.rnn" and not one.of)
-        return "".join(f"{', '.join(names)}: " for names in networks) + _docs(self.owner).get(self.field.name, "")
-
-
-def settings_of(kind: type, default: Any = None, section: str = "") -> Iterator[Setting]:
-    """The settings of a dataclass; those of a nested dataclass are named ``section.field``."""
-    kinds = typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        value = getattr(default, field.name, field.default)
-        part = type(value) if dataclasses.is_dataclass(value) else kinds[field.name]
-        if dataclasses.is_dataclass(part):
-            yield from settings_of(part, value, f"{field.name}.")
-        else:
-            yield Setting(section + field.name, kinds[field.name], field, value, kind)
 
 
 def parser_of(
@@ -129,7 +99,8 @@ def parser_of(
 
 def _add(group: Any, setting: Setting, alias: str | None, doc: str, lacks: Collection[str]) -> None:
     """Add a setting to a parser or to one of its groups, without values in ``lacks``; ``alias`` is a further flag."""
-    name, kind, field, default, _ = setting
+    name, _, field, default, owner, _ = setting
+    kind = _plain_types(owner)[field.name]
     required = default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
     if isinstance(default, bool):
@@ -182,18 +153,6 @@ def _refuse(unknown: list[str], kind: type, parser: _Parser) -> NoReturn:
             + " ".join(unknown)
         )
     parser.error(f"unexpected argument {unknown[0]!r}")
-
-
-@functools.cache
-def _docs(kind: type) -> dict[str, str]:
-    """The docstrings of a dataclass's fields: the strings that follow them in the source."""
-    found = {}
-    for base in (base for base in reversed(kind.__mro__[:-1]) if inspect.get_annotations(base)):
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        for field, after in itertools.pairwise(typing.cast(ast.ClassDef, definition).body):
-            if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(field.target, ast.Name):
-                found[field.target.id] = " ".join(str(ast.literal_eval(after.value)).split())
-    return found
 
 
 def _paragraph(kind: Any) -> str:

@@ -45,7 +45,7 @@ def train_arguments(words: list[str]) -> TrainArguments:
         print("With --model.rnn NAME before --help: those of another network.")
         if note := reads.notes.get(target):
             print(f"{target}: {note}")
-        unmet = ((one.name, one.unmet(config)) for one in settings_of(config))
+        unmet = ((one.name, one.unmet(config)) for one in settings_of(Config, config))
         others = (name for name, needed in unmet if needed and needed.setting in ("model.rnn", "model.detectors"))
         print_help(TrainArguments, "hmrnn train", config, lacks=(*reads.lacks, *others))
         raise SystemExit(0)

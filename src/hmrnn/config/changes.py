@@ -41,9 +41,9 @@ def fit(config: Any, preset: Any) -> Any:
         config = replaced(config, {"train.optimizer": "adam"})
     if model.ridge and config.train.epochs == preset.train.epochs:
         config = replaced(config, {"train.epochs": 1})
-    for one in settings_of(config):
-        if one.default != one.value == value_of(preset, one.name) and one.unmet(config):
-            config = replaced(config, {one.name: one.default})
+    for one in settings_of(type(config), config):
+        if one.unmet(config) and one.value == value_of(preset, one.name):
+            config = replaced(config, {one.name: one.field.default})
     return config
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
+import inspect
+import itertools
+import textwrap
 from collections.abc import Collection, Iterator
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -60,9 +64,18 @@ class Setting(NamedTuple):
 
     name: str
     kind: Any
-    needs: tuple[Any, ...]
-    default: Any
+    field: dataclasses.Field[Any]
     value: Any
+    owner: type
+    """The dataclass that the field belongs to."""
+    needs: tuple[Any, ...]
+
+    @property
+    def doc(self) -> str:
+        """The docstring of the field, which is read from the source, after the networks that have it."""
+        own = getattr(self.kind, "__metadata__", ())
+        networks = (one.values for one in own if isinstance(one, Needs) and one.setting == "model.rnn" and not one.of)
+        return "".join(f"{', '.join(names)}: " for names in networks) + _docs(self.owner).get(self.field.name, "")
 
     def unmet(self, config: Any) -> Needs | None:
         """What it needs and ``config`` does not have."""
@@ -74,15 +87,31 @@ class Setting(NamedTuple):
         return None
 
 
-def settings_of(config: Any) -> Iterator[Setting]:
-    """The settings of a config; one needs what its section needs."""
-    for part, section in vars(config).items():
-        if dataclasses.is_dataclass(section):
-            shared = getattr(types_of(type(config))[part], "__metadata__", ())
-            for field in dataclasses.fields(section):
-                kind = types_of(type(section))[field.name]
-                needs = (*shared, *getattr(kind, "__metadata__", ()))
-                yield Setting(f"{part}.{field.name}", kind, needs, field.default, getattr(section, field.name))
+@functools.cache
+def _docs(kind: type) -> dict[str, str]:
+    """The docstrings of a dataclass's fields: the strings that follow them in the source."""
+    found = {}
+    for base in (base for base in reversed(kind.__mro__[:-1]) if inspect.get_annotations(base)):
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        for field, after in itertools.pairwise(cast(ast.ClassDef, definition).body):
+            if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(field.target, ast.Name):
+                found[field.target.id] = " ".join(str(ast.literal_eval(after.value)).split())
+    return found
+
+
+def settings_of(kind: type, value: Any = None, section: str = "", shared: tuple[Any, ...] = ()) -> Iterator[Setting]:
+    """The settings of a dataclass, with those of ``value``; of a nested one they are ``section.field``.
+
+    One needs what its section needs.
+    """
+    for field in dataclasses.fields(kind):
+        one, hint = getattr(value, field.name, field.default), types_of(kind)[field.name]
+        needs = getattr(hint, "__metadata__", ())
+        part = type(one) if dataclasses.is_dataclass(one) else get_args(hint)[0] if needs else hint
+        if dataclasses.is_dataclass(part):
+            yield from settings_of(part, one, f"{field.name}.", needs)
+        else:
+            yield Setting(section + field.name, hint, field, one, kind, (*shared, *needs))
 
 
 def value_of(config: Any, name: str) -> Any:
@@ -104,15 +133,15 @@ def checked(name: str, value: Any, kind: Any) -> Any:
 
 def check_types(config: Any) -> None:
     """Raise InputError about a setting that its type does not allow."""
-    for name, kind, _, _, value in settings_of(config):
-        if checked(name, value, kind) != value:
+    for name, kind, _, value, *_ in settings_of(type(config), config):
+        if "." in name and checked(name, value, kind) != value:
             raise InputError("expected a tuple", setting=name, value=repr(value))
 
 
 def check_needs(config: Any) -> None:
     """Raise InputError about a setting that lacks what it needs."""
-    for one in settings_of(config):
-        if one.value != one.default and (needed := one.unmet(config)):
+    for one in settings_of(type(config), config):
+        if one.value != one.field.default and (needed := one.unmet(config)):
             wanted = needed.what or f"{needed.setting} {' or '.join(map(str, needed.values))}".rstrip()
             that = "" if needed.what else f"; that is {value_of(config, needed.setting) or 'not set'}"
             value = one.value if needed.of else None
@@ -126,6 +155,6 @@ def lacking(name: str, lacks: Collection[str]) -> bool:
 
 def check_lacking(config: Any, lacks: Collection[str], what: str) -> None:
     """Raise InputError about a setting, or a value of one, that has no effect on this kind of data."""
-    for name, _, _, default, value in settings_of(config):
-        if (lacking(name, lacks) and value != default) or f"{name} {value}" in lacks:
+    for name, _, field, value, *_ in settings_of(type(config), config):
+        if (lacking(name, lacks) and value != field.default) or f"{name} {value}" in lacks:
             raise InputError(f"has no effect on data of the kind {what}; leave it out", setting=name, value=value)
