@@ -17,11 +17,11 @@ from starlette.testclient import TestClient
 
 from hmrnn.analysis.record import SegmentationJSON
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.config import DetectorConfig
 from hmrnn.errors import InputError, TextNote
 from hmrnn.kinds.strokes.page import fit
 from hmrnn.kinds.strokes.strokes import Scale
 from hmrnn.kinds.strokes.write import scribble
+from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.page import CHUNK, Memory, ReadRequest, TextPage
 from hmrnn.nn.output import Operation
 from hmrnn.web.app import application
@@ -289,7 +289,8 @@ def test_models_that_are_told_a_condition_and_the_time(tmp_path: Path, told: dic
 
 def test_ends_of_detectors_that_fire_late_are_moved_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Across chunks and signs that are written plainly, when the text grows, and written; as the library shows them."""
-    save(tmp_path / "late", CHARACTERS, 1, detectors=DetectorConfig(pull_to="segments", pull_delay=1))
+    monkeypatch.setattr(TextModel, "late", 1)
+    save(tmp_path / "late", CHARACTERS, 1)
     shelf = open_shelf([tmp_path / "late"])
     with TestClient(application(shelf), base_url="http://127.0.0.1:8000") as client:
         text = ("the \ufb01sh " + TEXT.replace("\n", " ") * 3)[:300]
@@ -300,7 +301,6 @@ def test_ends_of_detectors_that_fire_late_are_moved_back(tmp_path: Path, monkeyp
         *parts, _ = lines(client.post("/api/text/write", json={"prompt": "the qu", "length": 50, "seed": 3}))
         assert len(parts) > 40
         assert_same(joined(parts), shelf[0].model.segment(joined(parts).text))
-    assert shelf[0].model.late == 1
 
 
 def test_models_are_named_without_their_paths(client: TestClient, runs: Path) -> None:
