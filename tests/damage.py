@@ -5,15 +5,13 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pytest
-
 import tiny
 import tiny_strokes
 from hmrnn import checkpoint, load
-from hmrnn.errors import InputError
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
+from refusals import refused
 
 KINDS = ("text", "strokes")
 
@@ -46,18 +44,17 @@ def corrupt(rng: random.Random, run: Path) -> None:
     training = "training.json" in {other.name for other in damaged.iterdir()}
     try:
         for going_on in {False, training}:
-            with pytest.raises(InputError) as info:
+            with refused() as caught:
                 checkpoint.read(damaged, training=going_on)
             others = [other for other in checkpoint.checkpoints(run) if other != damaged]
-            whole_ones = [other for other in others if not going_on or "last" in other.name]
-            assert f"; {whole_ones[-1].name} is intact: to " in str(info.value), (what, str(info.value))
-            assert "\n" not in str(info.value)
+            whole_ones = [other.name for other in others if not going_on or "last" in other.name]
+            assert whole_ones[-1] in str(caught.value), what
         if damaged == checkpoint.find(run):
-            with pytest.raises(InputError):
+            with refused():
                 load(run)
         newest = [other for other in checkpoint.checkpoints(run) if "last" in other.name][-1]
         if damaged == newest:
-            with pytest.raises(InputError, match="to resume from it, remove"):
+            with refused():
                 RunDirectory(run).newest_state()
     except BaseException as error:
         error.add_note(what)

@@ -1,8 +1,4 @@
-"""Strangers' files and requests: valid ones, damaged at random from a fixed seed, and what must come of them.
-
-A target takes damaged bytes and must either use them or raise the package's own error. It has bounded time for each
-input and bounded memory for all.
-"""
+"""Strangers' files and command lines: valid ones, damaged at random."""
 
 from __future__ import annotations
 
@@ -16,16 +12,12 @@ import lzma
 import math
 import os
 import random
-import re
-import resource
 import shutil
-import signal
 import struct
 import sys
 import tarfile
-import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +28,7 @@ import torch
 
 import tiny
 import tiny_strokes
+from attack import Target, mutate
 from hmrnn import checkpoint, load
 from hmrnn.cli.parse import flag
 from hmrnn.config import Config
@@ -51,114 +44,7 @@ from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.kinds.text.settings import TextData
 from hmrnn.training.detectors import changed_detectors
 
-SECONDS = 20
-"""For one input."""
-ROOM = 1 << 30
-"""Bytes of address space that all inputs of a target may take beyond what was there before."""
-
-INTERESTING = (b"\0", b"\xff", b"\n", b'"', b"{", b"[", b"]", b"}", b"<", b"&", b"-1", b"1e999", b"NaN", b"null",
-               b"\xef\xbb\xbf", b"\xed\xa0\x80", b"9" * 40, b"../", b"\0\0\0\0", b"\xff\xff\xff\x7f",
-               b"\xff\xff\xff\xff\xff\xff\xff\x7f", b"\x80", b"<!DOCTYPE", b"[" * 3000, b'{"a":' * 500)  # fmt: skip
-
-
-def mutate(rng: random.Random, data: bytes) -> bytes:
-    """``data`` with one to four things wrong with it."""
-    out = bytearray(data)
-    for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        at, length = rng.randrange(len(out) + 1), rng.choice((1, 1, 2, 4, 16, 64))
-        match rng.randrange(8):
-            case 0 if out:
-                out[rng.randrange(len(out))] ^= 1 << rng.randrange(8)
-            case 1 if out:
-                out[rng.randrange(len(out))] = rng.randrange(256)
-            case 2:
-                del out[at : at + length]
-            case 3:
-                out[at:at] = rng.randbytes(length)
-            case 4:
-                del out[at:]
-            case 5:
-                out[at:at] = out[at : at + length] * rng.choice((1, 2, 50))
-            case 6:
-                there = rng.randrange(len(out) + 1)
-                out[at : at + length] = out[there : there + length]
-            case _:
-                out[at : at + rng.choice((0, 0, length))] = rng.choice(INTERESTING)
-    return bytes(out)
-
-
-@dataclasses.dataclass
-class Outcome:
-    """What came of the inputs of a target."""
-
-    inputs: int = 0
-    taken: int = 0
-    refused: int = 0
-    reasons: set[str] = dataclasses.field(default_factory=set)
-    """Different messages, cut to their beginnings."""
-
-    def refuse(self, message: str) -> None:
-        assert "\n" not in message, message
-        assert len(message) <= 1000, f"a message of {len(message):,} characters: {message[:100]}"
-        self.refused += 1
-        self.reasons.add(re.sub(r"\d+|/\S*/", "", message)[:60])
-
-
-Target = Callable[[random.Random], None]
-"""Makes one input, damaged at random, and uses it; InputError is fine, and nothing else is."""
-
-
-class TookTooLong(BaseException):
-    """An input was worked on for longer than ``SECONDS``."""
-
-
-@contextlib.contextmanager
-def bounded_memory(room: int = ROOM) -> Iterator[None]:
-    """Only so much more address space can be had: what wants more fails with MemoryError, which no target may raise."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + room, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
-
-
-@contextlib.contextmanager
-def bounded_time() -> Iterator[Callable[[], None]]:
-    """A function to call before each input."""
-
-    def late(number: int, frame: Any) -> None:
-        raise TookTooLong
-
-    before = signal.signal(signal.SIGALRM, late)
-    try:
-        yield lambda: signal.setitimer(signal.ITIMER_REAL, SECONDS) and None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def attack(target: Target, count: int, seed: int, seconds: float = math.inf) -> Outcome:
-    """Give ``target`` so many inputs, or as many as ``seconds`` allow.
-
-    An error that is not the package's own names the input that raised it.
-    """
-    outcome, until = Outcome(), time.monotonic() + seconds
-    with bounded_memory(), bounded_time() as start:
-        for number in range(count):
-            if time.monotonic() > until:
-                break
-            start()
-            try:
-                target(random.Random(f"{seed} {number}"))
-                outcome.taken += 1
-            except InputError as error:
-                outcome.refuse(str(error))
-            except BaseException as error:
-                raise AssertionError(f"seed {seed}, input {number}: {type(error).__name__}: {error}") from error
-            outcome.inputs += 1
-    return outcome
+KINDS = ("pen", "text", "run")
 
 
 def texts(folder: Path) -> Target:
@@ -295,30 +181,28 @@ def rewritten(directory: Path, files: dict[str, bytes]) -> None:
     (directory / "manifest.json").write_bytes(to_json({"format": checkpoint.FORMAT, "files": listed}))
 
 
-MANIFEST = (10**15, 2**63 - 1, 2**63, 2**64, 10**40, 10**4000, -1, -(2**63), 0, 1, 1e300, True, None, "", "9", "../x",
-            "x" * 60_000, "\u0000", "0" * 64, [], [1] * 9999, {}, {"size": 1, "sha256": ""})  # fmt: skip
-"""Values for the fields of a manifest."""
+VALUES: tuple[Any, ...] = (
+    None, True, -1, 0, 1, 2**31, 2**62, 2**63, 2**64, 10**40, 10**400, 10**4000, -(2**63), 1e300, 1e308, -0.0, "", "9",
+    "../x", "silent", "\u0000", "0" * 64, "x" * 60_000, [], [1], [[]], [1] * 9999, [[1] * 9999], ["x"] * 100_000, {},
+    {"size": 1, "sha256": ""},
+)  # fmt: skip
+"""What no field of JSON expects."""
+LONG = ("more", "../x", "training.json", "rnn.U.0", "x" * 2000 + "\n" * 50, "x" * 3_000_000)
+"""Names that nothing has there."""
 
 
-def manifests(folder: Path) -> Target:
-    """Checkpoint directories whose manifest is valid JSON, with other values and names in it."""
-    tiny_strokes.save(folder / "saved", tiny_strokes.model())
-    path = folder / "saved" / "manifest.json"
-    whole = path.read_bytes()
-
-    def run(rng: random.Random) -> None:
-        manifest = json.loads(whole)
-        part: Any = rng.choice((manifest, manifest["files"], *[rng.choice(list(manifest["files"].values()))] * 4))
-        for _ in range(rng.choice((1, 1, 2))):
-            name = rng.choice([*part, "more", "../x", "training.json", "x" * 50_000])
-            part[name] = rng.choice(MANIFEST)
-            if rng.randrange(8) == 0:
-                del part[name]
-        path.write_bytes(to_json(manifest) if rng.randrange(8) else json.dumps(manifest).encode())
-        checkpoint.read(folder / "saved")
-        assert json.loads(path.read_bytes()) == json.loads(whole), "another manifest was accepted"
-
-    return run
+def edited(rng: random.Random, whole: bytes) -> Any:
+    """JSON with another value somewhere, or without one."""
+    data = json.loads(whole)
+    part = rng.choice([data, *[value for value in data.values() if isinstance(value, dict)] * 2])
+    inner = [value for value in part.values() if isinstance(value, dict)]
+    part = rng.choice([part, *inner])
+    for _ in range(rng.choice((1, 1, 2))):
+        name = rng.choice([*part, *part, *LONG])
+        part[name] = rng.choice(VALUES)
+        if rng.randrange(8) == 0:
+            del part[name]
+    return data
 
 
 def any_tensor(rng: random.Random, like: torch.Tensor) -> torch.Tensor:
@@ -331,83 +215,67 @@ def any_tensor(rng: random.Random, like: torch.Tensor) -> torch.Tensor:
     return torch.full(shape, value, dtype=torch.float64).to(kind)
 
 
-def contents(folder: Path) -> Target:
-    """Checkpoints that are intact by their checksums, and hold names, sizes, numbers and lists of any kind."""
+def checkpoints(folder: Path) -> Target:
+    """Checkpoints of text, of handwriting and of a run: bytes, values, tensors or files of theirs are others.
+
+    Mostly their manifest fits what is damaged; where it does not, that must be noticed.
+    """
+    trainer = tiny.trainer(tiny.config(layer_norm=True, estimator="reinforce", average=0.9, cool_down=0.5))
+    trainer.step()
     tiny_strokes.save(folder / "pen", tiny_strokes.model())
-    checkpoint.write(folder / "text", tiny.trainer(tiny.config()).snapshot(training=False))
-    whole = {
-        name: {path.name: path.read_bytes() for path in (folder / name).iterdir() if path.name != "manifest.json"}
-        for name in ("pen", "text")
-    }
-    long = ("x" * 3_000_000, "x" * 2000 + "\n" * 50, "", "rnn.U.0")
+    for kind in ("text", "run"):
+        checkpoint.write(folder / kind, trainer.snapshot(training=kind == "run"))
+    whole = {kind: {path.name: path.read_bytes() for path in (folder / kind).iterdir()} for kind in KINDS}
     line = tiny_strokes.strokes(1)[0]
 
+    def damaged(rng: random.Random, name: str, data: bytes) -> bytes | None:
+        match rng.randrange(8):
+            case 0:
+                return None
+            case 1 | 2:
+                return mutate(rng, data)
+        if name.endswith(".json"):
+            other = edited(rng, data)
+            return to_json(other) if name == "manifest.json" else json.dumps(other).encode()
+        tensors = safetensors.torch.load(data)
+        which = rng.choice(sorted(tensors))
+        tensor = tensors.pop(which) if rng.randrange(4) == 0 else any_tensor(rng, tensors[which])
+        tensors[rng.choice((which, which, which, *LONG))] = tensor
+        return safetensors.torch.save(tensors)
+
     def run(rng: random.Random) -> None:
-        which = rng.choice(("pen", "text"))
-        files = dict(whole[which])
-        if rng.randrange(2):
-            tensors = safetensors.torch.load(files["model.safetensors"])
-            name = rng.choice(sorted(tensors))
-            tensor = tensors.pop(name) if rng.randrange(3) == 0 else any_tensor(rng, tensors[name])
-            tensors[rng.choice((name, name, name, *long))] = tensor
-            files["model.safetensors"] = safetensors.torch.save(tensors)
+        kind = rng.choice(KINDS)
+        files = dict(whole[kind])
+        name = rng.choice(sorted(files))
+        content = damaged(rng, name, files.pop(name))
+        for path in (folder / kind).iterdir():
+            path.unlink()
+        if content is not None:
+            files[name] = content
+        fits = name != "manifest.json" and rng.randrange(4) > 0
+        if fits:
+            del files["manifest.json"]
+            rewritten(folder / kind, files)
         else:
-            changed = rng.choice([name for name in files if name.endswith(".json")])
-            data = json.loads(files[changed])
-            part = rng.choice([data, *(value for value in data.values() if isinstance(value, dict))])
-            key = rng.choice([*part, *long])
-            part[key] = rng.choice((
-                [1] * 100_000, ["x"] * 100_000, [[1] * 9999], "x" * 100_000, 10**4000, {}, [2**62], "\udce9", 1e308,
-            ))  # fmt: skip
-            files[changed] = json.dumps(data).encode()
-        rewritten(folder / which, files)
-        model = load(folder / which)
-        if which == "text":
+            for file, data in files.items():
+                (folder / kind / file).write_bytes(data)
+        saved = checkpoint.read(folder / kind, training=kind == "run")
+        assert fits or content == whole[kind][name], f"{name} is damaged, and was read"
+        if kind == "run":
+            other = tiny.trainer(trainer.config)
+            other.restore(saved)
+            for _ in range(3):
+                other.step()
+            other.window_means()
+            changed_detectors(other)
+        elif kind == "text":
+            model = load(folder / kind)
             assert math.isfinite(model.score("abc de fgh").bits)
             assert np.isfinite(model.segment("abc de fgh").bits[1:]).all()
         else:
+            model = load(folder / kind)
             assert math.isfinite(model.score(line).log_likelihood)
             assert np.isfinite(model.segment(line).bits[1:]).all()
-
-    return run
-
-
-NUMBERS = (None, True, -1, 0, 1, 2**31, 2**62, 2**63, 10**400, 1e308, -0.0, "", "7", [], [1], {}, "silent")
-"""Values for the fields of a progress."""
-
-
-def states(folder: Path) -> Target:
-    """What a run is resumed from, with parts left out, tensors of any rank, and other numbers; intact by checksums."""
-    trainer = tiny.trainer(tiny.config(estimator="reinforce", average=0.9, cool_down=0.5))
-    trainer.step()
-    checkpoint.write(folder / "saved", trainer.snapshot(training=True))
-    whole = {path.name: path.read_bytes() for path in (folder / "saved").iterdir() if path.name != "manifest.json"}
-
-    def run(rng: random.Random) -> None:
-        files = dict(whole)
-        match rng.randrange(4):
-            case 0:
-                for name in rng.sample(sorted(files), rng.choice((1, 1, 2, 3))):
-                    del files[name]
-            case 1:
-                progress = json.loads(files["training.json"])
-                for name in rng.sample(sorted(progress), rng.choice((1, 1, 2))):
-                    progress[name] = rng.choice(NUMBERS)
-                files["training.json"] = json.dumps(progress).encode()
-            case _:
-                kind = rng.choice(("training", "training", "training", "model"))
-                tensors = safetensors.torch.load(files[f"{kind}.safetensors"])
-                name = rng.choice(sorted(tensors))
-                tensors[name] = any_tensor(rng, tensors[name])
-                files[f"{kind}.safetensors"] = safetensors.torch.save(tensors)
-        rewritten(folder / "saved", files)
-        saved = checkpoint.read(folder / "saved", training=True)
-        other = tiny.trainer(trainer.config)
-        other.restore(saved)
-        for _ in range(3):
-            other.step()
-        other.window_means()
-        changed_detectors(other)
 
     return run
 
@@ -513,47 +381,13 @@ def commands(folder: Path) -> Target:
     return run
 
 
-def checkpoints(folder: Path) -> Target:
-    """Checkpoint directories of text and of handwriting; half of them with a manifest that fits the damage."""
-    saved = tiny.trainer(tiny.config(layer_norm=True)).snapshot(training=True)
-    tiny_strokes.save(folder / "strokes", tiny_strokes.model())
-    checkpoint.write(folder / "text", saved)
-    whole = {name: {path.name: path.read_bytes() for path in (folder / name).iterdir()} for name in ("text", "strokes")}
-
-    def run(rng: random.Random) -> None:
-        name = rng.choice(("text", "strokes"))
-        files = dict(whole[name])
-        damaged = rng.choice(sorted(files))
-        files[damaged] = mutate(rng, files[damaged])
-        fits = damaged != "manifest.json" and rng.randrange(2) == 0
-        if fits:
-            files.pop("manifest.json")
-            rewritten(folder / name, files)
-        else:
-            for file, data in files.items():
-                (folder / name / file).write_bytes(data)
-        changed = files[damaged] != whole[name][damaged]
-        checkpoint.read(folder / name, training=name == "text")
-        load(folder / name)
-        assert fits or not changed, f"{damaged} is damaged, and was loaded"
-
-    return run
-
-
 def configs(folder: Path) -> Target:
     """config.json, whole or edited value by value."""
     whole = to_json(tiny.config())
-    values: list[Any] = [None, True, -1, 0, 1, 2**31, 2**63, 10**400, 1e308, -0.0, "", "x" * 1000, [], [[]], {}, [1, 2]]
 
     def run(rng: random.Random) -> None:
-        data = json.loads(whole)
-        part = rng.choice(sorted(data))
-        name = rng.choice(sorted(data[part]))
-        if rng.randrange(2):
-            data[part][name] = rng.choice(values)
-            from_json(json.dumps(data).encode(), Config, "config.json").check()
-        else:
-            from_json(mutate(rng, whole), Config, "config.json").check()
+        damaged = json.dumps(edited(rng, whole)).encode() if rng.randrange(2) else mutate(rng, whole)
+        from_json(damaged, Config, "config.json").check()
 
     return run
 
@@ -564,9 +398,6 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "array headers": array_headers,
     "XML": xml,
     "checkpoint directories": checkpoints,
-    "manifests": manifests,
-    "states of runs": states,
     "command lines": commands,
-    "checkpoint contents": contents,
     "config JSON": configs,
 }

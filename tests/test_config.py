@@ -16,8 +16,8 @@ from hmrnn.config import SECTIONS, Config, DetectorConfig, TrainConfig
 from hmrnn.config.changes import fit
 from hmrnn.config.checks import settings_of
 from hmrnn.config.json import from_json, to_json
-from hmrnn.errors import InputError
 from hmrnn.kinds.text.settings import TextData
+from refusals import refused
 
 PRESETS = kind.presets()
 
@@ -38,7 +38,7 @@ def test_no_setting_is_infinite(value: float) -> None:
             if isinstance(usual, float) or name in ("recurrent_gain", "bias", "slope", "bounds"):
                 wrong = {"bias": (value,), "slope": (1.0, value), "bounds": (1.0, value)}.get(name, value)
                 changed = dataclasses.replace(getattr(default, part), **{name: wrong})
-                with pytest.raises(InputError, match=name):
+                with refused(f"{part}.{name}"):
                     dataclasses.replace(default, **{part: changed}).check()
                 tried += 1
     assert tried > 20
@@ -47,7 +47,7 @@ def test_no_setting_is_infinite(value: float) -> None:
 def test_one_symbol_cannot_be_validated_on() -> None:
     for symbols in (0, 2):
         dataclasses.replace(tiny.DEFAULT, train=TrainConfig(validation_symbols=symbols)).check()
-    with pytest.raises(InputError, match=r"^train\.validation_symbols\b"):
+    with refused("train.validation_symbols"):
         dataclasses.replace(tiny.DEFAULT, train=TrainConfig(validation_symbols=1)).check()
 
 
@@ -102,147 +102,112 @@ def test_every_field_is_explained() -> None:
             assert setting.doc, setting.name
 
 
-WRONG: list[tuple[str, Any]] = [
-    ("model.num_layers", 0),
-    ("model.num_layers", 10_001),
-    ("model.embedding_size", -1),
-    ("model.output_size", 0),
-    ("model.hidden_size", (8, 0, 8)),
-    ("model.hidden_size", (8, 8)),
-    ("model.hidden_size", ()),
-    ("train.epochs", 0),
-    ("train.batch_size", 0),
-    ("train.length", -5),
-    ("train.patience", 0),
-    ("train.accumulate", 0),
-    ("train.accumulate", 7),
-    ("train.log_every", 0),
-    ("train.learning_rate", -0.1),
-    ("train.beta1", 1.0),
-    ("train.adam_rate", 0.5),
-    ("train.learning_rate", 0.0),
-    ("train.learning_rate", math.nan),
-    ("detectors.slope", (0.1, 0.0)),
-    ("detectors.temperature", (1.0, 0.0)),
-    ("detectors.discount", 1.5),
-    ("detectors.entropy", -0.1),
-    ("train.divide_rate_by", 0.0),
-    ("train.clip_norm", -1.0),
-    ("detectors.slope", (math.nan, 5.0)),
-    ("train.min_improvement", -1.0),
-    ("train.divisions", -1),
-    ("train.validate_every", -1),
-    ("train.validation_symbols", -1),
-    ("train.threads", -1),
-    ("train.learning_rate", 1e16),
-    ("train.threads", 1025),
-    ("train.checkpoint_every", -1.0),
-    ("train.cool_down", -0.5),
-    ("train.cool_down", 1.5),
-    ("detectors.hidden", 10**400),
-    ("detectors.bounds", (0.0, -1.0)),
-    ("train.seed", -1),
-    ("train.seed", 2**64),
-    ("detectors.bias", (0.0, 1.0, 2.0)),
-    ("detectors.bias", (math.nan,)),
-    ("detectors.start_at_rates", True),
-    ("regularise.weight_drop", 1.0),
-    ("regularise.dropout_embedding", -0.1),
-    ("regularise.dropout_between", math.nan),
-    ("regularise.dropout_output", 1.5),
-    ("regularise.zoneout", 1.0),
-    ("regularise.zoneout", -0.1),
-    ("regularise.zoneout", math.nan),
-    ("regularise.average", 1.0),
-    ("regularise.weight_decay", -1.0),
-    ("detectors.rate_weight", -1.0),
-    ("detectors.rate_control", -1.0),
-    ("detectors.rate_control", 1.0),
-    ("detectors.rate_control", 0.1),
-    ("detectors.pull_weight", 0.1),
-    ("detectors.pull_weight", -0.1),
-    ("train.recurrent_gain", -0.1),
-    ("detectors.rates", (0.5,)),
-    ("detectors.rates", (0.5, 1.5)),
-    ("detectors.pull_to", "surprise"),
-    ("detectors.pull_delay", True),
-    ("detectors.slope", (1.0,)),
-    ("detectors.rates", [0.3, 0.1]),
-    ("model.flush", "no"),
-    ("train.epochs", 2.5),
-    ("train.learning_rate", np.float64(0.1)),
-    ("train.learning_rate", None),
-    ("train.recurrent_gain", "1"),
-    ("data.path", "book.txt"),
-    ("data.bytes", True),
-    ("data.valid_fraction", 0.0),
-    ("data.valid_fraction", 0.95),
-    ("data.test_fraction", 0.95),
-    ("data.valid_fraction", math.nan),
-]
+WRONG: dict[str, tuple[Any, ...]] = {
+    "model.num_layers": (0, 10_001),
+    "model.embedding_size": (-1,),
+    "model.output_size": (0,),
+    "model.hidden_size": ((8, 0, 8), (8, 8), ()),
+    "train.epochs": (0, 2.5),
+    "train.batch_size": (0,),
+    "train.length": (-5,),
+    "train.patience": (0,),
+    "train.accumulate": (0, 7),
+    "train.log_every": (0,),
+    "train.learning_rate": (-0.1, 0.0, math.nan, 1e16, np.float64(0.1), None),
+    "train.beta1": (1.0,),
+    "train.adam_rate": (0.5,),
+    "detectors.slope": ((0.1, 0.0), (math.nan, 5.0), (1.0,)),
+    "detectors.temperature": ((1.0, 0.0),),
+    "detectors.discount": (1.5,),
+    "detectors.entropy": (-0.1,),
+    "train.divide_rate_by": (0.0,),
+    "train.clip_norm": (-1.0,),
+    "train.min_improvement": (-1.0,),
+    "train.divisions": (-1,),
+    "train.validate_every": (-1,),
+    "train.validation_symbols": (-1,),
+    "train.threads": (-1, 1025),
+    "train.checkpoint_every": (-1.0,),
+    "train.cool_down": (-0.5, 1.5),
+    "detectors.hidden": (10**400,),
+    "detectors.bounds": ((0.0, -1.0),),
+    "train.seed": (-1, 2**64),
+    "detectors.bias": ((0.0, 1.0, 2.0), (math.nan,)),
+    "detectors.start_at_rates": (True,),
+    "regularise.weight_drop": (1.0,),
+    "regularise.dropout_embedding": (-0.1,),
+    "regularise.dropout_between": (math.nan,),
+    "regularise.dropout_output": (1.5,),
+    "regularise.zoneout": (1.0, -0.1, math.nan),
+    "regularise.average": (1.0,),
+    "regularise.weight_decay": (-1.0,),
+    "detectors.rate_weight": (-1.0,),
+    "detectors.rate_control": (-1.0, 1.0, 0.1),
+    "detectors.pull_weight": (0.1, -0.1),
+    "train.recurrent_gain": (-0.1, "1"),
+    "detectors.rates": ((0.5,), (0.5, 1.5), [0.3, 0.1]),
+    "detectors.pull_to": ("surprise",),
+    "detectors.pull_delay": (True,),
+    "model.flush": ("no",),
+    "data.path": ("book.txt",),
+    "data.bytes": (True,),
+    "data.valid_fraction": (0.0, 0.95, math.nan),
+    "data.test_fraction": (0.95,),
+}
 
 
-@pytest.mark.parametrize(("setting", "value"), WRONG)
-def test_impossible_values(setting: str, value: Any) -> None:
+@pytest.mark.parametrize("setting", WRONG)
+def test_impossible_values(setting: str) -> None:
     part, field = setting.split(".")
     config = dataclasses.replace(tiny.DEFAULT, data=TextData(format="ptb"))
     config.check()
-    changed = dataclasses.replace(getattr(config, part), **{field: value})
-    with pytest.raises(InputError, match=rf"(^|\W){setting}\b") as info:
-        dataclasses.replace(config, **{part: changed}).check()
-    assert "\n" not in str(info.value)
+    for value in WRONG[setting]:
+        changed = dataclasses.replace(getattr(config, part), **{field: value})
+        with refused() as caught:
+            dataclasses.replace(config, **{part: changed}).check()
+        assert setting in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["rnn", "output_layers", "top_down", "time"])
 def test_choices_are_listed(name: str) -> None:
     model = dataclasses.replace(tiny.DEFAULT.model, **{name: "other"})
-    with pytest.raises(InputError) as refused:
+    with refused(f"model.{name}") as caught:
         dataclasses.replace(tiny.DEFAULT, model=model).check()
-    assert refused.value.setting == f"model.{name}"
-    assert getattr(tiny.DEFAULT.model, name) in refused.value.message
+    assert getattr(tiny.DEFAULT.model, name) in caught.value.message
 
 
 def test_biases_are_given_or_found() -> None:
     detectors = DetectorConfig(rates=(0.5, 0.5), start_at_rates=True, bias=(0.1,))
-    with pytest.raises(InputError, match=r"^detectors\.start_at_rates\b"):
+    with refused("detectors.start_at_rates"):
         dataclasses.replace(tiny.DEFAULT, detectors=detectors).check()
 
 
 def test_further_symbols_of_bytes_are_bytes() -> None:
     data = TextData(format="manual", bytes=True, symbols="\xff")
     dataclasses.replace(tiny.DEFAULT, data=data).check()
-    with pytest.raises(InputError) as refused:
+    with refused("data.symbols"):
         dataclasses.replace(tiny.DEFAULT, data=dataclasses.replace(data, symbols="a\u0100")).check()
-    assert refused.value.setting == "data.symbols"
 
 
-def test_json_that_does_not_fit() -> None:
-    for data in (
-        b"",
-        b"[1]",
-        b'{"train": {"epochs": 1.5}}',
-        b'{"detectors": {"estimator": "maybe"}}',
-        b'{"train": []}',
-        b"\xff",
-    ):
-        with pytest.raises(InputError, match=r"^here is damaged, or of another version of hmrnn: ") as info:
-            from_json(data, Config, "here")
-        assert "\n" not in str(info.value)
-
-
-def test_json_that_does_not_fit_is_located() -> None:
-    with pytest.raises(InputError, match=r"\$\.model\.rnn\b"):
-        from_json(b'{"data": {"format": "text"}, "model": {"rnn": "mamba"}}', Config, "here")
-
-
-def test_a_setting_that_there_is_not() -> None:
-    """It is not passed over: a name mistyped, or one of a newer version, would give another model without a word."""
-    for data, name in (
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (b"", ""),
+        (b"[1]", ""),
+        (b'{"train": {"epochs": 1.5}}', ""),
+        (b'{"detectors": {"estimator": "maybe"}}', ""),
+        (b'{"train": []}', ""),
+        (b"\xff", ""),
+        (b'{"data": {"format": "text"}, "model": {"rnn": "mamba"}}', "$.model.rnn"),
+        # not passed over: a name mistyped, or one of a newer version, would give another model without a word
         (b'{"data": {"format": "text"}, "model": {"hiden_size": [4]}}', "model.hiden_size"),
         (b'{"data": {"format": "text"}, "modle": {}}', "modle"),
-    ):
-        with pytest.raises(InputError, match=rf"^here is damaged, or of a newer version of hmrnn: .* setting {name}$"):
-            from_json(data, Config, "here")
+    ],
+)
+def test_json_that_does_not_fit_is_located(data: bytes, named: str) -> None:
+    with refused("here") as caught:
+        from_json(data, Config, "here")
+    assert named in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +220,7 @@ def test_a_setting_that_there_is_not() -> None:
     ],
 )
 def test_some_settings_are_for_text(name: str, what: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=rf"^{name}\b"):
+    with refused(name):
         tiny.changed(PRESETS["iamondb"], **what).check()
 
 
@@ -265,19 +230,19 @@ def test_sections_are_those_of_the_kind_of_data() -> None:
         dataclasses.replace(tiny.DEFAULT, data=TextData(format="labels")),  # type: ignore[arg-type]
         dataclasses.replace(tiny.DEFAULT, data=TextData(format="nonsense")),  # type: ignore[arg-type]
     ):
-        with pytest.raises(InputError, match=r"^data\.format\b"):
+        with refused("data.format"):
             changed.check()
 
 
 @pytest.mark.parametrize("model", [{"rnn": "lstm"}, {"top_down": "none"}])
 def test_the_output_reads_all_layers_where_the_first_would_be_alone(model: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"^model\.output_layers\b"):
+    with refused("model.output_layers"):
         tiny.changed(tiny.DEFAULT, output_layers="first", **model).check()
 
 
 @pytest.mark.parametrize("name", ["manual", "novel"])
 def test_built_in_data_have_no_files(name: Any) -> None:
-    with pytest.raises(InputError, match=r"^data\.path\b"):
+    with refused("data.path"):
         dataclasses.replace(tiny.DEFAULT, data=TextData(format=name, path=("book.txt",))).check()
 
 
@@ -285,19 +250,18 @@ def test_built_in_data_have_no_files(name: Any) -> None:
 def test_networks_that_find_no_boundaries_take_no_rates(model: dict[str, Any]) -> None:
     """The rates are not asked for first, and then refused."""
     for what in ({"rates": (0.3, 0.1)}, {"bias": (0.1,)}, {"rate_control": 0.1}, {"pull_weight": 0.1}):
-        with pytest.raises(InputError, match=rf"^detectors\.{next(iter(what))}\b"):
+        with refused(f"detectors.{next(iter(what))}"):
             tiny.changed(tiny.DEFAULT, **model, **what).check()
     schedules = tiny.changed(tiny.DEFAULT, **model, slope=(0.1, 2.0), bounds=(0.5, 0.5))
     if model == {"rnn": "hrnn"}:
         schedules.check()
         return
-    with pytest.raises(InputError) as refused:
+    with refused("detectors.slope"):
         schedules.check()
-    assert refused.value.setting == "detectors.slope"
 
 
 def test_boundaries_that_are_given_are_not_learned() -> None:
-    with pytest.raises(InputError, match=r"^detectors\.estimator\b"):
+    with refused("detectors.estimator"):
         tiny.changed(tiny.DEFAULT, rnn="hrnn", estimator="reinforce").check()
 
 
@@ -333,12 +297,12 @@ def test_rates_that_were_asked_for_stay() -> None:
     preset = PRESETS["text"]
     asked = tiny.changed(preset, rates=(0.4, 0.1))
     assert fit(asked, preset) == asked
-    with pytest.raises(InputError, match=r"^detectors\.rates\b"):
+    with refused("detectors.rates"):
         fit(tiny.changed(asked, num_layers=2), preset).check()
     free = fit(tiny.changed(preset, rates=()), preset)
     free.check()
     assert free.detectors.pull_weight == 0
-    with pytest.raises(InputError, match=r"^detectors\.pull_weight\b"):
+    with refused("detectors.pull_weight"):
         fit(tiny.changed(preset, rates=(), pull_weight=0.4), preset).check()
 
 
@@ -346,7 +310,7 @@ def test_detectors_of_a_network_that_has_none_cannot_be_set() -> None:
     preset = PRESETS["ptb"]
     assert fit(tiny.changed(preset, rnn="lstm"), preset).detectors == DetectorConfig()
     for what in ({"slope": (0.1, 2.0)}, {"estimator": "soft"}, {"rates": (0.3, 0.1)}):
-        with pytest.raises(InputError, match=rf"^detectors\.{next(iter(what))}\b"):
+        with refused(f"detectors.{next(iter(what))}"):
             fit(tiny.changed(preset, rnn="gru", **what), preset).check()
 
 
@@ -355,9 +319,8 @@ def test_detectors_of_a_network_that_has_none_cannot_be_set() -> None:
     [("lstm", {"flush": False}), ("gru", {"modules": 2}), ("hm-lstm", {"delay": 3}), ("skip", {"kernel": 3})],
 )
 def test_settings_of_another_network_are_refused_and_those_of_a_preset_left_out(rnn: str, what: dict[str, Any]) -> None:
-    with pytest.raises(InputError) as refused:
+    with refused(f"model.{next(iter(what))}"):
         tiny.changed(tiny.DEFAULT, rnn=rnn, **what).check()
-    assert refused.value.setting == f"model.{next(iter(what))}"
     for name in PRESETS.keys() - {"pairs"}:  # it attends to segments
         PRESETS[name].changed({"model.rnn": rnn}).check()
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+import attack
 import fuzz
 
 
 @pytest.mark.parametrize("name", fuzz.TARGETS)
 def test_damaged_input_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
-    outcome = fuzz.attack(fuzz.TARGETS[name](tmp_path), 80, seed=1)
+    outcome = attack.attack(fuzz.TARGETS[name](tmp_path), 80, seed=1)
     assert outcome.inputs == 80
     assert outcome.refused > 16

@@ -10,14 +10,16 @@ import shutil
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tiny
-from hmrnn import InputError
 from hmrnn import kind as kinds
 from hmrnn.sequences import SequenceKind, SymbolSpec
+from hmrnn.training.metrics import read_metrics
+from refusals import refused
 from web.pages import explored
 
 ROOT = Path(__file__).parents[1]
@@ -53,45 +55,45 @@ def tunes() -> str:
     return "".join(" ".join(draw.choices(motives, k=8)) + "\n" for _ in range(40))
 
 
+@pytest.fixture
+def known(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Both are found, and an empty folder is the working directory."""
+    monkeypatch.syspath_prepend(installed)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    kinds._known.cache_clear()
+    yield
+    kinds._known.cache_clear()
+
+
 @pytest.mark.long
+@pytest.mark.usefixtures("known")
 @pytest.mark.parametrize(("kind", "content"), [("events", event_log), ("notes", tunes)])
-def test_a_kind_in_one_file_does_all_that_ours_do(kind, content, installed: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data.csv"
-    data.write_text(content())
-    env = {**tiny.environment(tmp_path), "PYTHONPATH": os.pathsep.join([str(installed), str(ROOT / "src")])}
+def test_a_kind_in_one_file_does_all_that_ours_do(kind, content, installed: Path, command: tiny.Command) -> None:
+    Path("data.csv").write_text(content())
+    command.refused(f"train {kind}")
+    assert kind in command("train --help")
+    small = "--model.hidden-size 12 --model.output-size 12 --train.batch-size 8"
+    command(f"train {kind} data.csv --out run --train.epochs 1 {small}")
+    command(f"train {kind} data.csv --out run --train.epochs 2 {small} --resume")
+    assert [line["epoch"] for line in read_metrics(Path("run/metrics.jsonl")) if line["event"] == "valid"] == [1, 2]
+    assert "data:image/svg+xml" in Path("run/report.html").read_text()
 
-    def run(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "hmrnn", *words], capture_output=True, text=True, env=env, cwd=tmp_path
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    nothing = subprocess.run([sys.executable, "-m", "hmrnn", "train", kind], capture_output=True, env=env, cwd=tmp_path)
-    assert nothing.returncode == 2
-    small = ["--model.hidden-size", "12", "--model.output-size", "12", "--train.batch-size", "8"]
-    assert kind in run("train", "--help")
-    run("train", kind, str(data), "--out", "run", "--train.epochs", "1", *small)
-    run("train", kind, str(data), "--out", "run", "--train.epochs", "2", *small, "--resume")
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["epoch"] for line in lines if line["event"] == "valid"] == [1, 2]
-    assert "data:image/svg+xml" in (tmp_path / "run" / "report.html").read_text()
-
-    result = json.loads(run("evaluate", "-m", "run", "--json"))
+    result = command.json("evaluate -m run --json")
     assert math.isfinite(result["bits"])
     assert result["steps"] > 10
-    found = json.loads(run("segment", "-m", "run", "--json"))
+    found = command.json("segment -m run --json")
     assert found["symbols"]
     assert len(found["levels"]) == 2
-    every = run("segment", "-m", "run", "--file", str(data), "--line", "2", "--json")
-    assert json.loads(every)["symbols"] != found["symbols"]
-    assert math.isfinite(json.loads(run("score", "-m", "run", "--json"))["bits"])
-    assert len(run("generate", "-m", "run", "--length", "7", "--seed", "1").split()) == 7
-    run("plot", "-m", "run", "--out", "figure.svg")
-    assert "<svg" in (tmp_path / "figure.svg").read_text()
+    assert command.json("segment -m run --file data.csv --line 2 --json")["symbols"] != found["symbols"]
+    assert math.isfinite(command.json("score -m run --json")["bits"])
+    assert len(command("generate -m run --length 7 --seed 1").split()) == 7
+    command("plot -m run --out figure.svg")
+    assert "<svg" in Path("figure.svg").read_text()
 
+    path = os.pathsep.join([str(installed), str(ROOT / "src")])
     body = json.dumps({"data": content()}).encode()
-    with explored([tmp_path / "run"], env) as (_, address):
+    with explored([Path("run")], tiny.environment(Path("cache")) | {"PYTHONPATH": path}) as (_, address):
         request = urllib.request.Request(f"{address}/api/{kind}/read", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request) as answer:
             shown, end = (json.loads(line) for line in answer)
@@ -99,26 +101,30 @@ def test_a_kind_in_one_file_does_all_that_ours_do(kind, content, installed: Path
     assert end["sequences"] == 40
 
 
+TEXT_ALONE = """
+import hmrnn, hmrnn.kind, tiny
+from pathlib import Path
+assert [one.name for one in hmrnn.kind.every()] == ["text"]
+with tiny.story(Path.cwd()):
+    flags = tiny.flags(tiny.config(epochs=1, batch_size=16, length=10))
+    assert tiny.hmrnn("train story.txt --out run", *flags) == tiny.hmrnn("segment -m run 'abc de fgh' --json") == 0
+"""
+
+
 @pytest.mark.long
 def test_text_does_without_the_other_kinds(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("labels", "strokes"):
         shutil.rmtree(tmp_path / "src" / "hmrnn" / "kinds" / name)
-    (tmp_path / "story.txt").write_text(tiny.text(900))
-    env = {**tiny.environment(tmp_path), "PYTHONPATH": str(tmp_path / "src")}
-
-    def run(*words: str, cwd: Path = tmp_path) -> str:
-        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=env, cwd=cwd)
-        assert done.returncode == 0, done.stderr + done.stdout
-        return done.stdout
-
-    assert run("-c", "import hmrnn.kind; print(*(one.name for one in hmrnn.kind.every()))") == "text\n"
-    small = tiny.flags(tiny.config(epochs=1, batch_size=16, length=10))
-    run("-m", "hmrnn", "train", "story.txt", "--out", "run", *small)
-    found = json.loads(run("-m", "hmrnn", "segment", "-m", "run", "abc de fgh", "--json"))
-    assert "".join(found["symbols"]) == "abc de fgh"
+    paths = os.pathsep.join([str(tmp_path / "src"), str(ROOT / "tests")])
+    env = {**tiny.environment(tmp_path), "PYTHONPATH": paths}
     own = [f"tests/kinds/text/test_{name}.py" for name in ("language_model", "sample", "text")]
-    run("-m", "pytest", "-q", "-p", "no:cacheprovider", *own, cwd=ROOT)
+    for words, place in (
+        (["-c", TEXT_ALONE], tmp_path),
+        (["-m", "pytest", "-q", "-p", "no:cacheprovider", *own], ROOT),
+    ):
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=env, cwd=place)
+        assert done.returncode == 0, done.stderr + done.stdout
 
 
 def test_another_package_cannot_replace_a_kind_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,5 +147,5 @@ def test_another_package_cannot_replace_a_kind_of_ours(monkeypatch: pytest.Monke
 def test_a_symbol_that_the_model_does_not_know_is_refused(unknown: str) -> None:
     spec = SymbolSpec(("a", "b"))
     assert spec.encode(["b", "a"]).tolist() == [1, 0]
-    with pytest.raises(InputError):
+    with refused():
         spec.encode(["a", unknown])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from complaints import BEST
+from complaints import BEST, Complaint, tree
 
 import tiny
 
@@ -50,3 +50,15 @@ def work(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     return tmp_path / "work"
+
+
+@pytest.fixture
+def complaint(work: Path, command: tiny.Command) -> Complaint:
+    def complain(line: str) -> str:
+        before = tree(work)
+        said = command.refused(line)
+        assert command.out == ""
+        assert tree(work) == before
+        return said
+
+    return complain

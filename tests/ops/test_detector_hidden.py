@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hmrnn import HMLSTM, HMLSTMCell, InputError
+from hmrnn import HMLSTM, HMLSTMCell
 from hmrnn.ops import Options, Variant, choose_engine
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.training.terms.steering import bound_feedback
 from hmrnn.training.terms.weights import decay
+from refusals import refused
 
 
 def network(**more: object) -> HMLSTM:
@@ -39,7 +40,7 @@ def test_its_parameters() -> None:
     rnn.set_detector_bias([-1.0, 2.0])
     assert [p.item() for p in rnn.d2] == [-1.0, 2.0]
     assert not rnn.b[0].any()
-    with pytest.raises(InputError, match=r"^detector_hidden "):
+    with refused("detector_hidden"):
         HMLSTM(3, 4, 2, detector_hidden=-1)
 
 

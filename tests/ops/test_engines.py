@@ -13,6 +13,7 @@ from hmrnn.ops import Options, Variant, choose_engine, describe_auto, reference
 from hmrnn.ops.cuda import choice
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.native import library
+from refusals import refused
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 
@@ -46,7 +47,7 @@ def test_auto_takes_the_fastest_that_can_run(h200: pytest.MonkeyPatch) -> None:
 def test_without_the_library_auto_is_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "why_not", lambda: "HMRNN_NATIVE is off")
     assert choose_engine("auto", CPU, Options()) == "reference"
-    assert refused(CPU, torch.float64, "native")
+    assert cannot(CPU, torch.float64, "native")
 
 
 def test_on_a_gpu_auto_leaves_out_rows_that_copy_where_that_was_measured_to_be_faster(h200: pytest.MonkeyPatch) -> None:
@@ -91,7 +92,7 @@ def test_rates_of_a_module_reach_the_choice_in_training_only(monkeypatch: pytest
         rnn(x)
     assert seen == [((0.2,), 5, (3, 4)), ((0.2,), 0, (3, 4))]
     rnn.rates = (0.2, 0.1)
-    with pytest.raises(InputError, match=r"^rates "):
+    with refused("rates"):
         rnn(x)
 
 
@@ -99,13 +100,13 @@ def test_under_autocast_its_type_counts(h200: pytest.MonkeyPatch) -> None:
     h200.setattr(torch, "is_autocast_enabled", lambda kind: kind == "cuda")
     h200.setattr(torch, "get_autocast_dtype", lambda kind: torch.float16)
     assert choose_engine("auto", GPU, Options()) == "reference"
-    assert refused(GPU, torch.float32)
+    assert cannot(GPU, torch.float32)
     assert choose_engine("auto", CPU, Options()) == "native"
     h200.setattr(torch, "get_autocast_dtype", lambda kind: torch.bfloat16)
     assert choose_engine("auto", GPU, Options(), torch.float64) == "cuda"
 
 
-def refused(device: torch.device, dtype: torch.dtype, engine: str = "cuda", boundary: str = "step") -> bool:
+def cannot(device: torch.device, dtype: torch.dtype, engine: str = "cuda", boundary: str = "step") -> bool:
     """Whether an engine that is asked for cannot run; the error names it."""
     try:
         choose_engine(engine, device, Options(Variant(boundary)), dtype)  # type: ignore[arg-type]
@@ -116,23 +117,23 @@ def refused(device: torch.device, dtype: torch.dtype, engine: str = "cuda", boun
 
 def test_one_that_is_asked_for_runs_or_is_refused(h200: pytest.MonkeyPatch) -> None:
     assert choose_engine("cuda", GPU, Options()) == "cuda"
-    assert refused(CPU, torch.float32)
-    assert refused(GPU, torch.float64)
+    assert cannot(CPU, torch.float32)
+    assert cannot(GPU, torch.float64)
     for given in (
         (CPU, torch.float32, "native", "soft"),
         (CPU, torch.bfloat16, "native"),
         (GPU, torch.float32, "native"),
     ):
-        assert refused(*given)
+        assert cannot(*given)
     for change in (
         lambda: h200.setenv("TRITON_INTERPRET", "1"),
         lambda: h200.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5)),
         lambda: h200.setattr(cuda, "_triton_is_installed", lambda: False),
         lambda: h200.setattr(torch.version, "cuda", None),
     ):
-        assert not refused(GPU, torch.float32)
+        assert not cannot(GPU, torch.float32)
         change()
-        assert refused(GPU, torch.float32)
+        assert cannot(GPU, torch.float32)
         h200.undo()
         usable(h200)
 
@@ -157,7 +158,7 @@ def test_auto_takes_the_reference_for_boundaries_between_0_and_1(B: int, gradien
         want = rnn(x, state, boundaries=boundaries)[0]
         assert torch.equal(got.hidden[2], want.hidden[2])
         rnn.engine = "native"
-        with pytest.raises(InputError):
+        with refused():
             rnn(x, state, boundaries=boundaries)
 
 
@@ -175,5 +176,5 @@ def test_a_module_shows_what_it_takes_and_refuses_when_it_is_called() -> None:
     assert repr(HMLSTM(3, 4, 2, device="meta")).endswith("engine='auto' (reference))")
     assert repr(HMLSTM(3, 4, 2, engine="native")).endswith("engine='native')")
     rnn = HMLSTM(3, 4, 2, engine="cuda")
-    with pytest.raises(InputError):
+    with refused():
         rnn(x)

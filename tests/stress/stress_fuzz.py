@@ -13,6 +13,7 @@ from pages import BYTES, CHARACTERS, save
 from recorded import Record
 from starlette.testclient import TestClient
 
+import attack
 import fuzz
 from hmrnn.kinds.strokes.strokes import Scale
 from hmrnn.web.app import application
@@ -24,7 +25,7 @@ SECONDS = float(os.environ.get("HMRNN_FUZZ_SECONDS", "inf")) / (len(fuzz.TARGETS
 SEED = int(os.environ.get("HMRNN_FUZZ_SEED", "20000"))
 
 
-def note(record: Record, outcome: fuzz.Outcome, before: int) -> None:
+def note(record: Record, outcome: attack.Outcome, before: int) -> None:
     assert outcome.inputs
     record["inputs"] = outcome.inputs
     record["used"] = outcome.taken
@@ -44,7 +45,7 @@ def peak() -> int:
 def test_fuzz(record: Record, tmp_path: Path, name: str) -> None:
     """Damaged files: only the package's own error comes out, within 1 GB of memory and 20 seconds for each."""
     target, before = fuzz.TARGETS[name](tmp_path), peak()
-    note(record, fuzz.attack(target, INPUTS, SEED, SECONDS), before)
+    note(record, attack.attack(target, INPUTS, SEED, SECONDS), before)
 
 
 def test_fuzz_requests(record: Record, tmp_path: Path) -> None:
@@ -56,5 +57,5 @@ def test_fuzz_requests(record: Record, tmp_path: Path) -> None:
     limits = dataclasses.replace(Limits(), text=100, length=20, points=20, body=4000, arriving=8, patience=2.0)
     before = peak()
     with TestClient(application(shelf, limits), base_url="http://127.0.0.1:8000") as client:
-        outcome = fuzz.attack(page_fuzz.requests(client), INPUTS, SEED, SECONDS)
+        outcome = attack.attack(page_fuzz.requests(client), INPUTS, SEED, SECONDS)
     note(record, outcome, before)

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import fuzz
-from hmrnn.errors import InputError
+import attack
 from hmrnn.kinds.strokes.drawing import save_drawing
 from hmrnn.utils import files
+from refusals import refused
 
 
 def test_a_file_takes_the_place_of_another_when_it_is_complete_and_on_the_disk(
@@ -61,16 +61,16 @@ def test_with_advice_it_is_an_input_error(tmp_path: Path) -> None:
     below = tmp_path / "file" / "a.svg"
     with pytest.raises(NotADirectoryError):
         files.write(below, b"")
-    with pytest.raises(InputError, match=r"^cannot write .*file/a\.svg: Not a directory; think$"):
+    with refused():
         files.write(below, b"", advice="think")
-    with pytest.raises(InputError, match="No such file or directory; give a path in a directory that exists"):
+    with refused():
         files.write(tmp_path / "nowhere" / "a.svg", b"", advice=files.ADVICE)
 
 
 def test_a_picture_below_a_file(tmp_path: Path) -> None:
     """Clearing up fails there, too, and must not hide why."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="Not a directory; give a path"):
+    with refused():
         save_drawing([np.array([[0, 0, 0], [1, 1, 1.0]])], tmp_path / "file" / "a.svg")
 
 
@@ -83,5 +83,5 @@ def test_content_is_read_within_bounds(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not a regular file"):
         files.content(tmp_path, 5)
     os.truncate(path, 1 << 33)  # no bytes on the disk
-    with fuzz.bounded_memory(), pytest.raises(OSError, match="its 8,589,934,592 bytes do not fit into memory"):
+    with attack.bounded_memory(), pytest.raises(OSError, match="8,589,934,592"):
         files.content(path, 1 << 40)

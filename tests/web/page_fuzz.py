@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 from starlette.testclient import TestClient
 
-import fuzz
+import attack
 from hmrnn.errors import InputError
 from hmrnn.web.guard import HEADERS
 
@@ -49,7 +49,7 @@ VALUES: tuple[Any, ...] = (
 )
 
 
-def requests(client: TestClient) -> fuzz.Target:
+def requests(client: TestClient) -> attack.Target:
     """The page as an ASGI application, without the HTTP parser before it; some bodies never come to an end."""
 
     def run(rng: random.Random) -> None:
@@ -67,7 +67,7 @@ def requests(client: TestClient) -> fuzz.Target:
             case 1:
                 data = json.dumps(body).encode()
             case _:
-                data = fuzz.mutate(rng, json.dumps(body).encode())
+                data = attack.mutate(rng, json.dumps(body).encode())
         headers = [
             [b"host", b"127.0.0.1:8000"],
             [b"content-type", b"application/json"],
@@ -77,11 +77,11 @@ def requests(client: TestClient) -> fuzz.Target:
         if rng.randrange(3) == 0:
             damaged = rng.choice(headers)
             part = rng.randrange(2)
-            damaged[part] = fuzz.mutate(rng, damaged[part])
+            damaged[part] = attack.mutate(rng, damaged[part])
         if rng.randrange(8) == 0:
-            headers.append([b"origin", fuzz.mutate(rng, b"http://127.0.0.1:8000")])
+            headers.append([b"origin", attack.mutate(rng, b"http://127.0.0.1:8000")])
         if rng.randrange(4) == 0:
-            path = b"/" + fuzz.mutate(rng, path)[1:]
+            path = b"/" + attack.mutate(rng, path)[1:]
         method = rng.choice(("POST", "POST", "POST", "GET", "HEAD", "PUT", "OPTIONS", "\xff"))
         status, received, answer = client.portal.call(ask, client.app, method, path, headers, pieces(rng, data))  # type: ignore[union-attr]
         assert status in ALLOWED, (status, answer)

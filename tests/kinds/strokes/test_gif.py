@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 import tiny_strokes
-from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.drawing import save_drawing
 from hmrnn.kinds.strokes.gif import SECONDS, STAYS, gif
 from hmrnn.kinds.strokes.ink import Sheet
+from refusals import refused
 
 LINES = list(tiny_strokes.strokes(3))
 DOT = np.array([[0, 0, 0], [10, 0, 0], [0, 5, 1], [4, 4, 1], [3, 0, 0], [3, 3, 1]], float)  # a hook, a dot, a dash
@@ -122,13 +122,13 @@ def test_the_name_of_a_file_decides_and_the_same_lines_give_the_same_file(tmp_pa
 
 @pytest.mark.parametrize("seconds", [0, -1, 601, float("nan"), float("inf")])
 def test_no_time_at_all_or_for_ever_is_refused(seconds: float) -> None:
-    with pytest.raises(InputError, match="up to 600 seconds"):
+    with refused():
         gif(LINES, seconds=seconds)
 
 
 def test_nothing_is_not_drawn(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="empty picture"):
+    with refused():
         save_drawing([np.array([[0, 0, 1], [5, 5, 1.0]])], tmp_path / "a.gif")
-    with pytest.raises(InputError, match="cannot write"):
+    with refused():
         save_drawing(LINES, tmp_path / "nowhere" / "a.gif")
     assert not list(tmp_path.iterdir())

@@ -19,6 +19,7 @@ from hmrnn.kinds.strokes.files import read_strokes
 from hmrnn.kinds.strokes.presets import PRESETS
 from hmrnn.kinds.strokes.settings import StrokeData
 from hmrnn.kinds.strokes.strokes import Strokes
+from refusals import refused
 
 LINES = collection()
 
@@ -128,7 +129,7 @@ def test_an_archive_in_a_folder_is_not_passed_over_in_silence(tmp_path: Path) ->
     archive = tmp_path / "alone" / "lines.npz"
     archive.parent.mkdir()
     write_archive(config(*sources("folder", tmp_path)), archive)
-    with pytest.raises(InputError):
+    with refused():
         load_strokes(config(archive.parent))
     put(archive.parent, members(LINES))
     for _ in range(2):  # read, then from the cache
@@ -150,7 +151,7 @@ def test_archive_round_trip(tmp_path: Path) -> None:
         check(again, LINES)
         assert (again.split, again.texts) == (whole.split, whole.texts)
     for place in (archive, tmp_path / "lines.bin"):
-        with pytest.raises(InputError):
+        with refused():
             write_archive(config(*paths), place)
 
 
@@ -176,7 +177,7 @@ def test_folder_and_archive_are_read_as_strokes(tmp_path: Path, monkeypatch: pyt
         corpus = load_strokes(preset.data)
         assert {*corpus.train.names, *corpus.valid.names, *corpus.test.names} == set(LINES)
     for folder in (tmp_path / "iam", "/"):
-        with pytest.raises(InputError):
+        with refused():
             read_strokes(folder)
     broken = tar(tmp_path / "lineStrokes-some.tar", {**files, "lineStrokes/a01/a01-000/a01-000u-02.xml": b"<"}, "w")
     with pytest.raises(InputError, match=r"a01-000u-02\.xml"):
@@ -227,7 +228,7 @@ def test_files_that_change_while_they_are_read(tmp_path: Path, cache: Path) -> N
     def meanwhile(done: int, of: int) -> None:
         put(folder, {"trainset.txt": b"b02-003"})
 
-    with pytest.raises(InputError):
+    with refused():
         read_collection(config(folder), meanwhile)
     assert not cache.exists()
 
@@ -249,5 +250,5 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "broken-01.xml" in said
     assert cli.run(["data", "iamondb", "--path", str(archive), "--split", "official"]) == 0
     assert "train        6 lines," in capsys.readouterr().out
-    with pytest.raises(InputError, match="--archive"):
+    with refused():
         cli.run(["data", "demo", "--archive", str(tmp_path / "x.npz")])

@@ -15,6 +15,7 @@ from hmrnn.kinds.strokes import iamondb
 from hmrnn.kinds.strokes.corpus import load_strokes, read_collection
 from hmrnn.kinds.strokes.strokes import Strokes
 from hmrnn.utils import archives
+from refusals import refused
 
 GOOD = xml(line(12))
 BILLION = b"""<?xml version="1.0"?>
@@ -203,5 +204,5 @@ def test_names_that_are_not_text(tmp_path: Path) -> None:
         file = read_collection(config(path))
         assert file.names == ("\\udcff-01", "a-03")
         assert [reason.split(": ")[0] for reason in file.skipped] == ["l.tar/a\\n/b\\udcfe-02.xml"]
-    with pytest.raises(InputError):
+    with refused():
         Strokes.of([steps(line(3))], ["\udcff"])

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, MixtureSameFamily, MultivariateNormal
 
-from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.mixture import FLOOR, MAX_CORRELATION, StrokeMixture, head_size
+from refusals import refused
 
 K = 5
 
@@ -110,7 +110,7 @@ def test_bounds_hold() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 6, 12, 14])
 def test_a_vector_of_another_size_is_refused(size: int) -> None:
-    with pytest.raises(InputError, match=r"6K\+1 numbers"):
+    with refused():
         StrokeMixture.from_vector(torch.zeros(2, size))
 
 
@@ -176,5 +176,5 @@ def test_entropy_is_the_mean_surprise_of_samples(components: int) -> None:
 
 
 def test_predictions_that_are_not_finite_cannot_be_drawn_from() -> None:
-    with pytest.raises(InputError, match="outputs are not finite, so nothing can be drawn: this model has diverged"):
+    with refused():
         one(2)._replace(pen=torch.tensor(math.nan)).sample()
