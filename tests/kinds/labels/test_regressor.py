@@ -78,12 +78,9 @@ def test_numbers_of_steps(tmp_path: Path) -> None:
     lists = np.empty(len(X), object)  # as a column of a table is
     lists[:] = [one[:, 0] for one in y]
     assert alone.score(X, lists) == alone.score(X, iter(lists)) == alone.score(X, [one[:, 0] for one in y])
-    with pytest.raises(InputError, match="y "):
-        alone.score(X, y)
-    with pytest.raises(InputError, match="y "):
-        alone.score(X, 5)
-    with pytest.raises(InputError, match="y "):
-        alone.score(X, [])
+    for wrong in (y, 5, []):
+        with pytest.raises(InputError, match="y "):
+            alone.score(X, wrong)
     with pytest.raises(InputError, match=r"^read_out\b"):
         hmrnn.HMRegressor(**ONE, read_out="last").fit(X, y)
 

@@ -116,15 +116,13 @@ def test_a_tree_reads_the_hierarchy(tmp_path: Path) -> None:
     how = {**SMALL, "num_layers": 3, "epochs": 12}
     model = hmrnn.HMClassifier(**how, read_out="tree", learning_rate=0.02).fit(TEXTS, LABELS)
     assert model.score(TEXTS, LABELS) == 1.0
-    again = hmrnn.load(model.save(tmp_path / "tree"))
-    np.testing.assert_array_equal(again.predict_proba(TEXTS), model.predict_proba(TEXTS))
-    alone = model.predict_proba(TEXTS[3:4])
-    np.testing.assert_allclose(alone, model.predict_proba(TEXTS)[3:4], atol=1e-6)
+    again = hmrnn.load(model.save(tmp_path / "tree")).predict_proba(TEXTS)
+    np.testing.assert_array_equal(again, model.predict_proba(TEXTS))
+    np.testing.assert_allclose(model.predict_proba(TEXTS[3:4]), again[3:4], atol=1e-6)
     (decision,) = model.explain(["ababab"])
-    assert "answer  first" in str(decision)
-    assert "segments  " in str(decision)
+    assert decision.answer == "first"
     assert sum(part.weight for part in decision.parts()) == pytest.approx(1, rel=1e-5)
-    with pytest.raises(InputError, match=r"^a label has no sources"):
+    with pytest.raises(InputError):
         decision.sources()
 
 
@@ -164,15 +162,12 @@ def test_an_interrupted_fit_raises_and_changes_nothing(
     assert model.model_ is classifier.model_
 
 
-def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    X, y = series()
-    hmrnn.HMClassifier(**SMALL, verbose=1).fit(X, y)
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["epoch 1 of 2", "epoch 2 of 2"]
-    assert "boundary rates" in lines[0]
-    assert "  training part " in lines[0]
-    hmrnn.HMClassifier(**SMALL, verbose=1, validation_fraction=0.1).fit(X, y)
-    assert "  validation " in capsys.readouterr().err
+@pytest.mark.parametrize(("share", "part"), [(0.0, "training part"), (0.1, "validation")])
+def test_progress_is_shown_on_request(share: float, part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    hmrnn.HMClassifier(**SMALL, verbose=True, validation_fraction=share).fit(*series())
+    lines = [line.split("  ") for line in capsys.readouterr().err.splitlines()]
+    assert [line[0] for line in lines] == ["epoch 1 of 2", "epoch 2 of 2"]
+    assert all(line[1].startswith(part) and "boundary rates" in line[1] for line in lines)
 
 
 def test_sequences_of_weight_0_have_no_influence() -> None:
@@ -254,14 +249,6 @@ def test_transducer(transducer: hmrnn.HMTransducer) -> None:
     assert len(decision.sources()) == len(decision.answer)
     text = hmrnn.HMTransducer(**{**SMALL, "epochs": 1}).fit(WORDS, [word.upper() for word in WORDS])
     assert isinstance(text.predict(["ab"])[0], str)
-
-
-def test_export(classifier: hmrnn.HMClassifier, tmp_path: Path) -> None:
-    from hmrnn.pretrained.export import export
-
-    place = classifier.save(tmp_path / "model")
-    exported = hmrnn.load(export(place, tmp_path / "half", half=True))
-    np.testing.assert_allclose(exported.predict_proba(TEXTS), classifier.predict_proba(TEXTS), atol=0.05)
 
 
 @pytest.mark.parametrize(("name", "X", "y"), FIT)
