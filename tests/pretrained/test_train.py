@@ -30,11 +30,10 @@ def of_story(**more: Any) -> Config:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-@pytest.mark.parametrize("file", ["run.toml", "run/config.json"])
+@pytest.mark.parametrize("file", ["run.toml", "run.json", "run/config.json"])
 def test_a_run_survives_a_file(name: str, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("run").mkdir()
     assert Config.load(PRESETS[name].save(file)) == PRESETS[name]
-    assert Config.load("run/config.json" if Path("run/config.json").exists() else "run.toml") == PRESETS[name]
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -93,6 +92,13 @@ def test_flags_change_the_run_of_a_file() -> None:
     assert tiny.hmrnn("train", "runs/run", "--resume", "--train.epochs", 3, "--no-report") == 0
     with pytest.raises(InputError):
         hmrnn.train(of_story(), out="runs/run")
+
+
+def test_a_change_of_a_setting_that_there_is_not_is_refused() -> None:
+    for name in ("train.epoch", "epochs", "trains.epochs", "model.flush.size"):
+        with pytest.raises(InputError) as refused:
+            of_story().changed({name: 2})
+        assert refused.value.setting == name
 
 
 def test_changes_follow_the_network() -> None:

@@ -57,7 +57,7 @@ class Config:
     def load(cls, target: str | Path) -> Config:
         """The run that ``hmrnn train TARGET`` would make.
 
-        ``target`` is a preset, data, the file of a run (.toml, or config.json), or the folder of a run.
+        ``target`` is a preset, data, the file of a run (.toml or .json), or the folder of a run.
         """
         return cls.named(os.fspath(target))[1]
 
@@ -76,6 +76,10 @@ class Config:
 
         Sizes and rates of detectors that were made for another number of layers, or another network, follow.
         """
+        known = [one.name for one in checks.settings_of(type(self), self)]
+        for name in settings:
+            if name not in known:
+                raise InputError(f"there is no such setting{did_you_mean(name, known)}", setting=name)
         return fit(replaced(self, settings), self)
 
     @classmethod
@@ -94,9 +98,9 @@ class Config:
                 f"{target!r} is neither a preset ({', '.join(presets)}) nor a file or directory that exists{hint}"
             )
         check_not_root(target)
-        if path.suffix == ".toml" or path.name == "config.json" or (path / "config.json").is_file():
-            path = path / "config.json" if path.is_dir() else path
-            return (path if path.suffix == ".toml" else path.parent).resolve().stem, cls.read(path)
+        path = path / "config.json" if (path / "config.json").is_file() else path
+        if path.suffix == ".toml" or path.name == "config.json" or _holds_run(path):
+            return (path.parent if path.name == "config.json" else path).resolve().stem, cls.read(path)
         fits = [one.name for one in kind.every() if one.matches(path)]
         if len(fits) != 1:
             names = fits or [one.name for one in kind.every()]
@@ -184,6 +188,14 @@ class Config:
                     value=values,
                 )
         reads.check(self)
+
+
+def _holds_run(path: Path) -> bool:
+    """Whether a .json file begins as that of a run does; others hold pen strokes."""
+    if path.suffix != ".json" or not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return file.read(20).split()[:2] == [b"{", b'"data":']
 
 
 SECTIONS = tuple(field.name for field in dataclasses.fields(Config))
