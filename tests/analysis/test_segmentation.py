@@ -195,34 +195,30 @@ def test_json_round_trip_of_one_layer_without_bits() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("place", "value"),
     [
-        lambda data: data.pop("symbols"),
-        lambda data: data["layers"][0].update(operations="?" * 20),
-        lambda data: data["layers"][0].update(norms=[1.0]),
-        lambda data: [layer.update(norms=[1.0]) for layer in data["layers"]],
-        lambda data: data["layers"][0].update(operations="U" * 21),
-        lambda data: data["levels"][0].pop("ends"),
-        lambda data: data["levels"].pop(),
-        lambda data: data.update(levels=3),
-        lambda data: data.update(bits="none"),
-        lambda data: data.update(symbols=[]),
-        lambda data: data["symbols"].__setitem__(3, 5),
-        lambda data: data["levels"][0]["boundaries"].__setitem__(3, 256),
-        lambda data: data["levels"][0]["boundaries"].__setitem__(3, 7),
-        lambda data: data["levels"][0]["boundaries"].__setitem__(3, "1"),
-        lambda data: data["levels"][0]["boundaries"].__setitem__(3, None),
-        lambda data: data["levels"][0]["boundaries"].__setitem__(3, 10**400),
-        lambda data: data["layers"][0]["norms"].__setitem__(3, 10**400),
-        lambda data: data["multiply_adds"].pop(),
-        lambda data: data["multiply_adds"].__setitem__(3, -1),
-        lambda data: data["multiply_adds"].__setitem__(3, 0.5),
-        lambda data: data["multiply_adds"].__setitem__(3, 2**63),
+        ("symbols", None),
+        ("symbols", []),
+        ("symbols 3", 5),
+        ("layers 0 operations", "?" * 20),
+        ("layers 0 operations", "U" * 21),
+        ("layers 0 norms", [1.0]),
+        ("layers 0 norms 3", 10**400),
+        ("levels 0 ends", None),
+        ("levels 0 boundaries", [1]),
+        ("levels", 3),
+        ("bits", "none"),
+        ("multiply_adds", [1]),
+        *(("levels 0 boundaries 3", value) for value in (256, 7, "1", None, 10**400)),
+        *(("multiply_adds 3", value) for value in (-1, 0.5, 2**63)),
     ],
 )
-def test_data_that_is_no_segmentation(cat: Segmentation, change) -> None:  # type: ignore[no-untyped-def]
-    data = cat.to_dict()
-    change(data)
+def test_data_that_is_no_segmentation(cat: Segmentation, place: str, value: Any) -> None:
+    data = part = cat.to_dict()
+    *path, last = (int(name) if name.isdigit() else name for name in place.split())
+    for name in path:
+        part = part[name]
+    part[last] = value
     with refused():
         Segmentation.from_dict(data)
 

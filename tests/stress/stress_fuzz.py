@@ -9,14 +9,12 @@ from pathlib import Path
 
 import page_fuzz
 import pytest
-from pages import BYTES, CHARACTERS, save
+from pages import BYTES, CHARACTERS, opened, save
 from recorded import Record
-from starlette.testclient import TestClient
 
 import attack
 import fuzz
 from hmrnn.kinds.strokes.strokes import Scale
-from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import open_shelf
 
@@ -56,6 +54,6 @@ def test_fuzz_requests(record: Record, tmp_path: Path) -> None:
     shelf = open_shelf([tmp_path / name for name in ("a", "a", "b", "pen")])
     limits = dataclasses.replace(Limits(), text=100, length=20, points=20, body=4000, arriving=8, patience=2.0)
     before = peak()
-    with TestClient(application(shelf, limits), base_url="http://127.0.0.1:8000") as client:
+    with opened(shelf, limits) as client:
         outcome = attack.attack(page_fuzz.requests(client), INPUTS, SEED, SECONDS)
     note(record, outcome, before)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from pages import BYTES, CHARACTERS, Server, save
+from pages import BYTES, CHARACTERS, Server, opened, save
 from starlette.testclient import TestClient
 
 from hmrnn import kind
@@ -61,7 +61,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
 
 @pytest.fixture
 def client(shelf: Shelf) -> Iterator[TestClient]:
-    with TestClient(application(shelf), base_url="http://127.0.0.1:8000", raise_server_exceptions=True) as client:
+    with opened(shelf) as client:
         yield client
 
 

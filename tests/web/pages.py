@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import uvicorn
+from starlette.testclient import TestClient
 
 from hmrnn import checkpoint
 from hmrnn.config import Config, DetectorConfig, TrainConfig
@@ -133,3 +134,11 @@ def explored(models: Sequence[Path], environment: dict[str, str]) -> Iterator[tu
             yield process, address
         finally:
             process.kill()
+
+
+@contextlib.contextmanager
+def opened(shelf: Shelf, limits: Limits | None = None, **options: Any) -> Iterator[TestClient]:
+    """The page without a server."""
+    app = application(shelf, limits or Limits(), **options)
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        yield client

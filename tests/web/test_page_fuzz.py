@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 
 import page_fuzz
-from starlette.testclient import TestClient
+from pages import opened
 
 import attack
-from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import Shelf
 
 
 def test_damaged_requests_get_an_answer_of_the_interface(shelf: Shelf) -> None:
     limits = dataclasses.replace(Limits(), text=100, length=20, points=20, body=4000, arriving=8, patience=2.0)
-    with TestClient(application(shelf, limits), base_url="http://127.0.0.1:8000") as client:
+    with opened(shelf, limits) as client:
         outcome = attack.attack(page_fuzz.requests(client), 200, seed=1)
     assert outcome.taken > 20
     assert outcome.refused > 40

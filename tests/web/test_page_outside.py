@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from pages import opened
 from starlette.testclient import TestClient
 
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.web.app import application
 from hmrnn.web.shelf import Shelf
 
 LOGS = [[(0.0, "open"), (3.5, "look"), (4.0, "buy"), (9.0, "close")], [(1.0, "open"), (2.0, "search"), (5.5, "close")]]
@@ -18,7 +18,7 @@ DATA = "time,user,event\n" + "".join(f"{time},{user},{event}\n" for user, log in
 
 @pytest.fixture
 def outside(events: Shelf) -> Iterator[TestClient]:
-    with TestClient(application(events), base_url="http://127.0.0.1:8000") as client:
+    with opened(events) as client:
         yield client
 
 

