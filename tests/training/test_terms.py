@@ -27,7 +27,6 @@ PULLED: dict[str, Any] = {"rates": (0.4, 0.1), "pull_weight": 0.1}
         ({**PULLED, "pull_to": "uncertainty"}, {"surprise", "entropy"}),
         ({**PULLED, "pull_to": "entropy", "pull_margin": 1.0}, {"surprise", "entropy", "chances"}),
         ({"estimator": "reinforce"}, {"surprise", "chances", "hidden"}),
-        ({"estimator": "reinforce", "num_layers": 1, "hidden_size": (4,)}, set()),
     ],
 )
 def test_a_task_hands_over_what_terms_need(how: dict[str, Any], needed: set[str]) -> None:

@@ -53,7 +53,7 @@ def train_arguments(words: list[str]) -> TrainArguments:
     if "train.start_from" in given and not given.get("resume"):
         config = _from_model(config, given)
     out = given["out"] = given.get("out") or f"runs/{name}"
-    arguments = fit(replaced(_arguments(config), given), config)
+    arguments = fit(replaced(_arguments(config), given), config, given)
     if arguments.resume:  # the flags change the config of the run, not of the preset
         from hmrnn.training.rundir import RunDirectory
 

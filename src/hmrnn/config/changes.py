@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 from hmrnn.config.checks import check_types, settings_of, value_of
@@ -22,12 +22,12 @@ def replaced(base: C, given: Mapping[str, Any]) -> C:
     return dataclasses.replace(base, **own)  # type: ignore[type-var]
 
 
-def fit(config: Any, preset: Any) -> Any:
+def fit(config: Any, preset: Any, asked: Collection[str] = ()) -> Any:
     """``config``, which was made from ``preset`` by changes, with settings that suit its network.
 
     Of the sizes of a preset, fewer layers take the first, and more repeat the last. Its rates are for the two detectors
     of three layers: fewer layers take the first of them, and more continue in the ratio of the last two. What else the
-    preset sets and the network, or another changed setting, has no use for gets its default.
+    preset sets and the network, or another changed setting, has no use for gets its default, unless ``asked`` for.
     """
     check_types(config)  # sizes of more layers than there can be would fill the memory
     model, sizes, rates = config.model, preset.model.hidden_size, preset.detectors.rates
@@ -42,7 +42,7 @@ def fit(config: Any, preset: Any) -> Any:
     if model.ridge and config.train.epochs == preset.train.epochs:
         config = replaced(config, {"train.epochs": 1})
     for one in settings_of(type(config), config):
-        if one.unmet(config) and one.value == value_of(preset, one.name):
+        if one.name not in asked and one.unmet(config) and one.value == value_of(preset, one.name):
             config = replaced(config, {one.name: one.field.default})
     return config
 

@@ -80,7 +80,7 @@ class Config:
         for name in settings:
             if name not in known:
                 raise InputError(f"there is no such setting{did_you_mean(name, known)}", setting=name)
-        return fit(replaced(self, settings), self)
+        return fit(replaced(self, settings), self, settings)
 
     @classmethod
     def named(cls, target: str) -> tuple[str, Config]:
