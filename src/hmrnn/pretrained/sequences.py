@@ -68,7 +68,7 @@ class SequenceModel(Model):
     def score(self, sequences: Sequence[Any], *, progress: Progress = None) -> SequenceScore:
         """Bits per step of ``sequences``, each step predicted from those before it."""
         batches = SequenceBatches([self.spec.encode(one) for one in sequences], 32)
-        steps, nats, work = read_all(self.network, batches, (0, 1), progress=progress).result()
+        steps, (nats,), work = read_all(self.network, batches, (0, 1), progress=progress).result()
         return SequenceScore(*work, len(sequences), steps, nats / max(steps, 1) / math.log(2)).checked()
 
     def generate(self, start: Any, steps: int = 100, *, seed: int | None = None, **how: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -12,8 +12,9 @@ from torch import Tensor
 from hmrnn.config import ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.context import Condition
-from hmrnn.nn.output import changes
+from hmrnn.nn.output import Output, changes
 from hmrnn.nn.predictor import Predictor, multiply_adds
+from hmrnn.ops import State
 from hmrnn.reading.batches import Batch, Batches
 from hmrnn.reading.read import DIVERGED, Read, read
 
@@ -49,33 +50,43 @@ class Score:
 
 
 class Sums:
-    """Totals on the device in double precision: steps, nats, multiply-adds, boundaries per detector, layer updates."""
+    """Totals on the device in double precision: steps, multiply-adds, boundaries per detector and layer updates.
 
-    def __init__(self, model: Predictor) -> None:
-        self.model = model
-        count = 3 + model.rnn.num_boundaries + model.rnn.num_layers
+    Before them come ``own`` sums of the caller's, such as nats.
+    """
+
+    def __init__(self, model: Any, own: int = 1) -> None:
+        self.model, self.own = model, own
+        self.detectors = model.rnn.num_boundaries * model.config.directions
         with torch.inference_mode(False):  # so that it can be added to in any mode
+            count = own + 2 + self.detectors + model.rnn.num_layers
             self.values = torch.zeros(count, dtype=torch.float64, device=next(model.parameters()).device)
 
     def add(self, found: Read, nats: Tensor, counted: Tensor) -> None:
         """Add the steps of a chunk that are ``counted`` (T, B); ``nats`` (T, B) is their surprise."""
-        weight = counted[..., None].double()  # (T, B, 1)
-        self.values += torch.cat([
-            counted.sum()[None].double(),
-            torch.where(counted, nats, 0.0).double().sum()[None],
-            (multiply_adds(self.model, found.output, found.before).double() * counted).sum()[None],
-            (found.output.boundaries.double() * weight).sum((0, 1)),
-            (changes(found.output, self.model.rnn) * weight).sum((0, 1)),
-        ])  # fmt: skip
+        self.count(found.output, counted, torch.where(counted, nats, 0.0).double().sum(), before=found.before)
 
-    def result(self, world: int = 1) -> tuple[int, float, tuple[tuple[float, ...], tuple[float, ...], float]]:
-        """Steps and nats, then rates, updates and multiply-adds per step; summed over ``world`` processes."""
+    def count(self, out: Output, counted: Tensor, *own: Tensor, before: State | None = None) -> None:
+        """Add what a network did at the steps that are ``counted`` (T, B), and the caller's own sums."""
+
+        def over(a: Tensor) -> Tensor:
+            return (a.double() * counted.view(*counted.shape, *[1] * (a.dim() - 2))).sum((0, 1))
+
+        moved = over(changes(out, self.model.rnn))  # (L,), of two directions (L, 2)
+        sums = (
+            *own, counted.sum(), over(multiply_adds(self.model, out, before)), over(out.boundaries).movedim(-1, 0),
+            moved.mean(-1) if moved.dim() == 2 else moved,
+        )  # fmt: skip
+        self.values += torch.cat([one.double().flatten() for one in sums])
+
+    def result(self, world: int = 1) -> tuple[int, list[float], tuple[tuple[float, ...], tuple[float, ...], float]]:
+        """Steps and own sums, then rates, updates and multiply-adds per step; summed over ``world`` processes."""
         if world > 1:
             torch.distributed.all_reduce(self.values)
-        count, nats, products, *rest = self.values.tolist()
+        values: list[float] = self.values.tolist()
+        count, products, *rest = values[self.own :]
         shares = tuple(value / count for value in rest)
-        detectors = self.model.rnn.num_boundaries
-        return int(count), nats, (shares[:detectors], shares[detectors:], products / count)
+        return int(count), values[: self.own], (shares[: self.detectors], shares[self.detectors :], products / count)
 
 
 def to_tensors(batch: Batch, device: torch.device, columns: slice = slice(None)) -> tuple[Tensor, ...]:

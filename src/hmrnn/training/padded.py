@@ -57,5 +57,5 @@ class PaddedTask(Task):
     def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
         precision = self.config.train.precision
         found = read_all(self.model, self.valid, self.share, precision=precision, progress=progress)
-        steps, nats, work = found.result(self.share[1])
+        steps, (nats,), work = found.result(self.share[1])
         return Validation(self.measure(nats / steps), *work, steps)

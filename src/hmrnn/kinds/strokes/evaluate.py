@@ -60,7 +60,7 @@ def evaluate_strokes(
     elif model.config.conditioned and model.condition.value is not None:
         conditions = model.condition.value.expand(len(strokes), *model.condition.value.shape[1:]).cpu().numpy()
     batches = StrokeBatches(strokes, scale, batch_size, conditions=conditions, halt=model.config.halt)
-    points, nats, work = read_all(model, batches, share, **how).result(share[1])
+    points, (nats,), work = read_all(model, batches, share, **how).result(share[1])
     return StrokeEvaluation(*work, len(strokes), points, -nats / len(strokes))
 
 

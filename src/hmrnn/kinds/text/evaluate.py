@@ -110,7 +110,7 @@ def evaluate(model: LanguageModel, symbols: np.ndarray, *, share: tuple[int, int
 
 def evaluation(total: Sums, world: int = 1) -> Evaluation:
     """The evaluation of a text from its totals."""
-    count, nats, work = total.result(world)
+    count, (nats,), work = total.result(world)
     return Evaluation(*work, count, nats / count / math.log(2))
 
 
