@@ -114,5 +114,5 @@ def test_what_is_refused() -> None:
         text_model(time="left")(symbols)
     with refused("x"):
         text_model(**CLASSES)(symbols.double(), condition=condition_of(CLASSES))
-    with refused("model.classes"):
+    with refused("model.condition_numbers"):
         tiny.config(**CLASSES, **NUMBERS).check()

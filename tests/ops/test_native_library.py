@@ -39,6 +39,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("HMRNN_NATIVE", "CXX"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(build, "FOLDER", tmp_path)
+    monkeypatch.setattr(library, "code", library.code)
     write(tmp_path)
     yield tmp_path
     library.why_not.cache_clear()

@@ -19,6 +19,7 @@ from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.ops.cuda import captures, room, rows
 from hmrnn.ops.cuda import engine as cuda
 from interpreted import SPEC, TOLERANCE, Clock, check, clocks, interpreted, small, with_rates
+from refusals import refused
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -129,17 +130,17 @@ def test_one_layer_is_run_densely() -> None:
 
 
 def test_what_cannot_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(**options: object) -> bool:
+    def declined(**options: object) -> bool:
         try:
             return choose_engine("cuda-rows", torch.device("cpu"), Options(Variant(**options))) != "cuda-rows"  # type: ignore[arg-type]
         except InputError:
             return True
 
-    assert refused()
+    assert declined()
     monkeypatch.setattr(cuda, "why_not", lambda device, dtype: None)
-    assert not refused()
-    assert refused(copy=False)
-    assert refused(detector_hidden=3)
+    assert not declined()
+    assert declined(copy=False)
+    assert declined(detector_hidden=3)
     with refused():
         evaluate(cuda.hmlstm_rows, make(Case(copy=False, T=1)), torch.float32)
 

@@ -75,7 +75,7 @@ def used_by(monkeypatch: pytest.MonkeyPatch, rnn: HMLSTM) -> tuple[list[LayerWei
     run = ops.hmlstm
 
     def note(inputs: Tensor, weights: Sequence[LayerWeights], *arguments: Any, **options: Any) -> Any:
-        used.append((list(weights), options["seen"]))
+        used.append((list(weights), options.get("seen")))
         return run(inputs, weights, *arguments, **options)
 
     with monkeypatch.context() as patch:
