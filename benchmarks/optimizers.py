@@ -3,11 +3,12 @@
     python benchmarks/optimizers.py enwik8.xz --out optimizers.jsonl --seconds 570 lstm:adam:0.002 ln-lstm:muon:0.004:2
     python benchmarks/optimizers.py enwik8.xz --ptb corpora/ptb ptb-lstm:adam:0.001 ptb-hm-lstm:muon:0.004
 
-A cell is NETWORK:OPTIMIZER:RATE, then its seed, then further settings of ``train`` (``:epochs=1``). It trains on enwik8
-for two epochs without dropout or, with ``ptb-`` before the network, on Penn Treebank for 30 with the dropout of the
-recorded runs; then the best epoch is evaluated on the test part. ``ptb-held`` is an HM-LSTM of three layers of 512
-whose detectors are held at higher rates. Optimizers: adam, adam0 (beta1 = 0), muon, normuon (Muon with row_beta 0.95),
-muon3 (with 3 steps of Newton-Schulz on a GPU, too).
+A cell is NETWORK:OPTIMIZER:RATE, then its seed, then further settings, as ``:train.epochs=1`` or
+``:model.hidden_size=[512,512,1024]``. It trains on enwik8 for two epochs without dropout or, with ``ptb-`` before the
+network, on Penn Treebank for 30 with the dropout of the recorded runs; then the best epoch is evaluated on the test
+part. ``ptb-held`` is an HM-LSTM of three layers of 512 whose detectors are held at higher rates. Optimizers: adam,
+adam0 (beta1 = 0), muon, normuon (Muon with row_beta 0.95), muon3 (with 3 steps of Newton-Schulz on a GPU, too),
+muon-out (Muon for the output module's matrices, too).
 
 A run that fails starts once more from its last checkpoint. As many cells train side by side as ``--processes`` says,
 on one GPU through MPS if it starts. Each result is a line of JSON that is written at once. Cells with a result in the
@@ -29,6 +30,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ from hmrnn.errors import InputError
 from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.kinds.text.presets import PRESETS
 from hmrnn.kinds.text.settings import TextData, TextModelConfig
+from hmrnn.nn.predictor import GatedOutput
 from hmrnn.optim import Muon
 from hmrnn.training import prepare, trainer
 from hmrnn.training.loop import train
@@ -55,6 +58,7 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     "muon": {"optimizer": "muon"},
     "normuon": {"optimizer": "muon"},
     "muon3": {"optimizer": "muon"},
+    "muon-out": {"optimizer": "muon"},
 }
 WORDS = DetectorConfig(
     rates=(0.19, 0.045), start_at_rates=True, rate_weight=0.0, rate_control=0.02, on_copy="hold",
@@ -78,10 +82,7 @@ def config_of(cell: str, work: Path, device: str, toy: bool) -> Config:
     """The settings of a cell; with ``toy`` of a network and batches so small that a run takes seconds."""
     name, optimizer, rate, *more = cell.split(":")
     network, ptb = name.removeprefix("ptb-"), name.startswith("ptb-")
-    given: dict[str, Any] = {"seed": int(more[0]) if more else 1}
-    for setting in more[1:]:
-        key, value = setting.split("=")
-        given[key] = type(getattr(TrainConfig, key))(float(value))
+    seed, settings = int(more[0]) if more else 1, [setting.partition("=") for setting in more[1:]]
     rnn = "hm-lstm" if network == "held" else network
     model = TextModelConfig(
         rnn=rnn, hidden_size=(24,) if toy else SIZES[network], embedding_size=8 if toy else 128,
@@ -98,12 +99,14 @@ def config_of(cell: str, work: Path, device: str, toy: bool) -> Config:
         training = dataclasses.replace(
             training, epochs=2 if toy else 30, batch_size=16 if toy else 128, cool_down=0.6, validation_symbols=0
         )
-    training = dataclasses.replace(training, **OPTIMIZERS[optimizer], **given)
+    training = dataclasses.replace(training, **OPTIMIZERS[optimizer], seed=seed)
     detectors = {"hm-lstm": WORDS, "held": HELD}.get(network, DetectorConfig())
     data = TextData(format="ptb" if ptb else "enwik8", path=(str(work / ("ptb" if ptb else "enwik8")),))
     config = Config(data, model, training, DROPOUT if ptb else RegulariseConfig(), detectors)
-    config.check()
-    return config
+    asked = {key: tomllib.loads(f"it = {value}")["it"] for key, _, value in settings}
+    changed = config.changed({key: tuple(it) if isinstance(it, list) else it for key, it in asked.items()})
+    changed.check()
+    return changed
 
 
 def run_cell(cell: str, work: Path, device: str, toy: bool) -> int:
@@ -114,6 +117,8 @@ def run_cell(cell: str, work: Path, device: str, toy: bool) -> int:
         prepare.Muon = NorMuon  # type: ignore[misc]
     elif cell.split(":")[1] == "muon3":
         optim._FIVE = optim._THREE  # type: ignore[assignment]
+    elif cell.split(":")[1] == "muon-out":
+        GatedOutput.gate_blocks = lambda self: [(one.weight, 1) for one in self.embeddings]  # type: ignore[attr-defined]
     corpus = load_corpus(config.data)
     run = RunDirectory(folder)
     resume = bool(run.states())
