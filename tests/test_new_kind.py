@@ -68,8 +68,14 @@ def known(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 @pytest.mark.long
 @pytest.mark.usefixtures("known")
-@pytest.mark.parametrize(("kind", "content"), [("events", event_log), ("notes", tunes)])
-def test_a_kind_in_one_file_does_all_that_ours_do(kind, content, installed: Path, command: tiny.Command) -> None:
+@pytest.mark.parametrize(
+    ("kind", "content", "other"),
+    [
+        ("events", event_log, event_log().replace("look", "watch")),
+        ("notes", tunes, tunes().replace("f4", "f5")),
+    ],
+)
+def test_a_kind_in_one_file_does_all_that_ours_do(kind, content, other, installed: Path, command: tiny.Command) -> None:
     Path("data.csv").write_text(content())
     command.refused(f"train {kind}")
     assert kind in command("train --help")
@@ -78,6 +84,13 @@ def test_a_kind_in_one_file_does_all_that_ours_do(kind, content, installed: Path
     command(f"train {kind} data.csv --out run --train.epochs 2 {small} --resume")
     assert [line["epoch"] for line in read_metrics(Path("run/metrics.jsonl")) if line["event"] == "valid"] == [1, 2]
     assert "data:image/svg+xml" in Path("run/report.html").read_text()
+
+    command(f"train {kind} data.csv --from run --out further --train.epochs 1 --no-report")
+    assert (
+        command.json("evaluate -m further --json")["sequences"] == command.json("evaluate -m run --json")["sequences"]
+    )
+    Path("other.csv").write_text(other)
+    command.refused(f"train {kind} other.csv --from run --out other --train.epochs 1 --no-report")
 
     result = command.json("evaluate -m run --json")
     assert math.isfinite(result["bits"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +12,14 @@ import numpy as np
 from hmrnn.config import CONTEXT, OF_TEXT, DataConfig, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.kind import InputSpec, Kind, Measure
+from hmrnn.utils import files
 from hmrnn.utils.options import OneSequence
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from hmrnn.checkpoint import Checkpoint
     from hmrnn.config import Config
     from hmrnn.pretrained.commands import SequenceCommands
     from hmrnn.pretrained.page import SequencePage
@@ -111,6 +114,12 @@ class SequenceKind(Kind):
         from hmrnn.pretrained.sequences import SequenceModel
 
         return SequenceModel(network, spec, config, source)
+
+    def continued(self, start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
+        return data
+
+    def given(self, start: Checkpoint, data: Any, folder: Path, kept: bool) -> DataConfig:
+        return dataclasses.replace(start.config.data, path=files.paths(data))
 
     def commands(self, progress: Callable[[str], Any]) -> SequenceCommands:
         from hmrnn.pretrained.commands import SequenceCommands

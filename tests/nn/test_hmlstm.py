@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from hmrnn import HMLSTM, Operation, Output, State
 from hmrnn.nn import checks
-from hmrnn.nn.hmlstm import operations
+from hmrnn.ops.interface import PAPER
 from refusals import refused
 
 T, B, INPUT, SIZES = 9, 4, 5, (6, 4, 3)
@@ -91,10 +91,21 @@ def test_batch_first_is_the_same_pass() -> None:
 def test_operations_follow_from_the_boundaries() -> None:
     z = torch.tensor([[[1.0, 0.0]], [[0.0, 0.0]], [[1.0, 1.0]], [[0.0, 0.0]]])  # (T, 1, 2)
     U, C, F = Operation.UPDATE, Operation.COPY, Operation.FLUSH
-    assert operations(z, torch.tensor([[0.0, 1.0]]))[:, 0].tolist() == [[U, F, C], [F, C, C], [U, U, U], [F, F, C]]
+    found = PAPER.operations
+    assert found(z, torch.tensor([[0.0, 1.0]]))[:, 0].tolist() == [
+        [U, F, C],
+        [F, C, C],
+        [U, U, U],
+        [F, F, C],
+    ]
     active = torch.tensor([[True], [True], [False], [False]])
-    assert operations(z, torch.tensor([[1.0, 0.0]]), active)[:, 0].tolist() == [[F, U, C], [F, C, C], [C] * 3, [C] * 3]
-    assert operations(z * 0.4 + 0.2, torch.tensor([[0.2, 0.6]]))[:, 0].tolist()[0] == [U, F, C]
+    assert found(z, torch.tensor([[1.0, 0.0]]), active)[:, 0].tolist() == [
+        [F, U, C],
+        [F, C, C],
+        [C] * 3,
+        [C] * 3,
+    ]
+    assert found(z * 0.4 + 0.2, torch.tensor([[0.2, 0.6]]))[:, 0].tolist()[0] == [U, F, C]
 
 
 @pytest.mark.parametrize("on_copy", ["hold", "evaluate"])

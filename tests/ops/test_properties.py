@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hmrnn import Operation
-from hmrnn.nn.hmlstm import operations
 from hmrnn.ops import Options, Result, Symbols, Variant, hmlstm
+from hmrnn.ops.interface import PAPER
 from literal import random_state, random_weights
 
 INPUT = 3
@@ -40,7 +40,7 @@ def test_copy_leaves_h_and_c_bit_identical(seed: int, sizes: tuple[int, ...], no
     options, state = Options(Variant("step", on_copy), 1.3), p.state
     for x, forced in zip(p.x, p.forced):
         result = hmlstm(x[None], p.weights, state, options, boundaries=forced[None])
-        done = operations(result.boundaries, state.z)[0]
+        done = PAPER.operations(result.boundaries, state.z)[0]
         for l in range(len(sizes)):
             copied = done[:, l] == Operation.COPY
             for before, after in ((state.h[l], result.state.h[l]), (state.c[l], result.state.c[l])):
@@ -94,7 +94,7 @@ def test_held_boundaries_begin_on_a_boundary_below(
     z = torch.cat([p.state.z[None], held.boundaries])  # (T+1, B, L-1)
     begins = (z[1:, :, 1:] == 1) & (z[:-1, :, 1:] == 0)
     assert (z[1:, :, :-1][begins] == 1).all()
-    done = operations(held.boundaries, p.state.z)[..., :-1]
+    done = PAPER.operations(held.boundaries, p.state.z)[..., :-1]
     assert (held.boundaries[done == Operation.COPY] == 0).all()
     moved = done[0] != Operation.COPY  # before anything was held back the two agree
     assert torch.equal(held.boundaries[0][moved.cumprod(dim=1) == 1], free.boundaries[0][moved.cumprod(dim=1) == 1])

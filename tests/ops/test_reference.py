@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from against_reference import Case, evaluate, expected, make, worst
-from hmrnn.nn.hmlstm import operations
 from hmrnn.nn.output import Operation
 from hmrnn.ops import ENGINES, Options, choose_engine, reference
 from hmrnn.ops.interface import TOP_DOWN
@@ -64,7 +63,7 @@ def test_values_and_gradients_are_those_of_the_literal_writing(options: dict[str
     assert error < 1e-10, f"{name}: {error}"
     assert all(bool(a.any()) for name, a in want.items() if name.startswith(("gradient of U", "gradient of W")))
     active = None if given.lengths is None else torch.arange(case.T)[:, None] < given.lengths
-    found = operations(want["boundaries"], given.state.z, active, case.variant)
+    found = case.variant.operations(want["boundaries"], given.state.z, active)
     assert torch.equal(found, torch.stack(done))
     if case.boundary != "soft" and len(case.sizes) > 1:  # the comparison met every operation
         met = {Operation.UPDATE, *([Operation.FLUSH] * case.flush), *([Operation.COPY] * case.copy)}

@@ -23,7 +23,7 @@ from hmrnn import __version__, ops
 from hmrnn.analysis.sections import Section
 from hmrnn.cli.arguments import BenchArguments
 from hmrnn.cli.display import show
-from hmrnn.config import WITHOUT_FLUSH
+from hmrnn.config import KEEPING
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.lstm import LSTM, engine_of
 from hmrnn.ops.cuda.captures import capturing
@@ -32,7 +32,7 @@ from hmrnn.utils.devices import choose_device
 RATES = (0.21, 0.036)
 """Boundary rates of z¹ and z²; every boundary of level 2 is also one of level 1."""
 LAYERS, SEED = 3, 0
-HELD: dict[str, Any] = {**WITHOUT_FLUSH, "on_copy": "hold"}
+HELD: dict[str, Any] = {**KEEPING, "on_copy": "hold"}
 Work = Callable[[], object]
 
 

@@ -37,7 +37,7 @@ def parse(
     parser = parser_of(kind, program, default, explain=explain, lacks=lacks)
     found, unknown = parser.parse_known_args(words)
     if unknown:
-        _refuse(unknown, kind, parser)
+        _refuse(unknown, parser)
     return {name: tuple(value) if isinstance(value, list) else value for name, value in vars(found).items()}
 
 
@@ -139,7 +139,7 @@ def integer(word: str) -> int:
     return number
 
 
-def _refuse(unknown: list[str], kind: type, parser: _Parser) -> NoReturn:
+def _refuse(unknown: list[str], parser: _Parser) -> NoReturn:
     """Raise InputError about words that are no arguments of the command."""
     flags = [word.partition("=")[0] for word in unknown if re.match("--?[a-zA-Z]", word)]
     if flags:
@@ -147,12 +147,7 @@ def _refuse(unknown: list[str], kind: type, parser: _Parser) -> NoReturn:
         names = {name: each for each in options for name in (each.rpartition(".")[2].lstrip("-"), each.lstrip("-"))}
         near = difflib.get_close_matches(flags[0].lstrip("-"), names, n=1, cutoff=0.7)
         parser.error(f"unknown option {flags[0]}" + "".join(f"; did you mean {names[name]}?" for name in near))
-    if any(field.name in ("text", "prompt") for field in dataclasses.fields(kind)):
-        parser.error(
-            f'a text of several words must be in quotes, as in {parser.prog} "two words"; after the first came: '
-            + " ".join(unknown)
-        )
-    parser.error(f"unexpected argument {unknown[0]!r}")
+    parser.error(f"unexpected argument {unknown[0]!r}; a text of several words must be in quotes")
 
 
 def _paragraph(kind: Any) -> str:

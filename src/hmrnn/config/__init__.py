@@ -7,7 +7,7 @@ another setting. ``Config.changed`` leaves out what a preset sets and the change
 
 from hmrnn.config.data import SPLITS, DataConfig
 from hmrnn.config.detectors import DetectorConfig, PullTo
-from hmrnn.config.model import CONTEXT, WITHOUT_FLUSH, ModelConfig, Network
+from hmrnn.config.model import CONTEXT, KEEPING, ModelConfig, Network
 from hmrnn.config.regularise import RegulariseConfig
 from hmrnn.config.run import OF_TEXT, SECTIONS, Config
 from hmrnn.config.segments import SegmentConfig
@@ -15,10 +15,10 @@ from hmrnn.config.train import TrainConfig
 
 __all__ = [
     "CONTEXT",
+    "KEEPING",
     "OF_TEXT",
     "SECTIONS",
     "SPLITS",
-    "WITHOUT_FLUSH",
     "Config",
     "DataConfig",
     "DetectorConfig",

@@ -15,6 +15,7 @@ Network = Literal[
 ]  # fmt: skip
 
 
+RESERVOIR = network("echo-state")
 TOP_DOWN = Needs("model.top_down", ("boundary", "pending", "always"))
 
 
@@ -52,9 +53,9 @@ class ModelConfig:
     """The steps that a skip connection through time goes back."""
     kernel: Annotated[Count, network("time-delay")] = 8
     """The steps that a layer reads of the one below."""
-    spectral_radius: Annotated[Positive, network("echo-state")] = 0.9
+    spectral_radius: Annotated[Positive, RESERVOIR] = 0.9
     """The largest absolute eigenvalue of the recurrent weights."""
-    ridge: Annotated[NotNegative, network("echo-state")] = 0.0
+    ridge: Annotated[NotNegative, RESERVOIR] = 0.0
     """On text: penalty of the ridge regression that fits the output in one pass. The output is then a linear
     map of h of all layers to the probabilities, each at least a thousandth. 0: the output module, trained by
     gradient."""
@@ -73,12 +74,12 @@ class ModelConfig:
     @property
     def detectors(self) -> int:
         """Number of boundary detectors."""
-        return self.num_layers - 1 if self.rnn in ("hm-lstm", "hrnn") else 0
+        return self.num_layers - 1 if self.rnn in MOVING.values else 0
 
     @property
     def gated(self) -> bool:
         """Whether there are matrices of gates to train, which a reservoir lacks."""
-        return self.rnn not in ("echo-state",)
+        return self.rnn not in RESERVOIR.values
 
     @property
     def by_gradient(self) -> bool:
@@ -98,5 +99,5 @@ class ModelConfig:
 
 CONTEXT = ("model.condition", "model.condition_size", "model.classes", "model.condition_numbers", "model.time")
 """What a model is told beside the sequence."""
-WITHOUT_FLUSH: dict[str, Any] = {"flush": False, "top_down": "pending"}
+KEEPING: dict[str, Any] = {"flush": False, "top_down": "pending"}
 """The cell that keeps what it remembers where a segment ends."""

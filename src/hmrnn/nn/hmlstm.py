@@ -18,10 +18,10 @@ from hmrnn.nn.bidirectional import Bidirectional
 from hmrnn.nn.cell import Cell
 from hmrnn.nn.checks import Sizes, layer_sizes
 from hmrnn.nn.dropout import drop_weights, factors
-from hmrnn.nn.output import Operation, Output, changes
+from hmrnn.nn.output import Output, changes
 from hmrnn.ops import LayerWeights, Options, State, Step, Symbols
 from hmrnn.ops.estimators import DRAWN
-from hmrnn.ops.interface import PAPER, Variant, within
+from hmrnn.ops.interface import within
 from hmrnn.ops.native import engine as native
 
 
@@ -254,7 +254,7 @@ class HMLSTM(Cell):
             **self._drawn(T, B, state),
         )
         active = None if lengths is None else within(lengths, T)
-        done = operations(result.boundaries, state.z, active, self.variant)
+        done = self.variant.operations(result.boundaries, state.z, active)
         out = Output(result.hidden, result.boundaries, result.probabilities, done)
         new, dtype = result.state, self.a.dtype  # under autocast the cuda engine returns h in a lower precision
         return out, new if new.z.dtype == new.h[0].dtype == dtype else new.to(dtype)
@@ -311,22 +311,6 @@ HMLSTM.__new__.__wrapped__ = HMLSTM.__init__  # type: ignore[attr-defined]  # fo
 def hmlstms(model: nn.Module) -> list[HMLSTM]:
     """Every HM-LSTM in ``model``; of a bidirectional network, both."""
     return [module for module in model.modules() if isinstance(module, HMLSTM)]
-
-
-def operations(boundaries: Tensor, before: Tensor, active: Tensor | None = None, variant: Variant = PAPER) -> Tensor:
-    """(T, B, L): the operation of every layer, from boundaries (T, B, L-1) and those before the first step (B, L-1).
-
-    "soft" boundaries count as 1 above one half. Where ``active`` (T, B) is False the operation is COPY, whatever the
-    cell can do.
-    """
-    z = boundaries > 0.5
-    before = torch.cat([before[None] > 0.5, z[:-1]])  # (T, B, L-1): z of the same layer, one step ago
-    shape = (*z.shape[:-1], 1)
-    never, always = z.new_zeros(shape), z.new_ones(shape)
-    flushed = torch.cat([before if variant.flush else torch.zeros_like(before), never], dim=-1)
-    fed = torch.cat([always, z if variant.copy else torch.ones_like(z)], dim=-1)
-    result = torch.where(flushed, Operation.FLUSH, torch.where(fed, Operation.UPDATE, Operation.COPY))
-    return result if active is None else torch.where(active[..., None], result, Operation.COPY)
 
 
 def _inputs(rnn: HMLSTM, out: Output, moved: Tensor, before: State | None) -> tuple[Tensor, Tensor, Tensor]:

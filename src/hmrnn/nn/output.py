@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 from collections.abc import Sequence
 from typing import Any, ClassVar, NoReturn
 
@@ -12,15 +11,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from hmrnn.errors import InputError
+from hmrnn.ops.interface import Operation as Operation
 from hmrnn.ops.interface import shapes
-
-
-class Operation(enum.IntEnum):
-    """What a layer did at a time step (equation 2)."""
-
-    UPDATE = 0
-    COPY = 1
-    FLUSH = 2
 
 
 @dataclasses.dataclass(repr=False)

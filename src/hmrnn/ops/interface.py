@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
@@ -126,6 +128,14 @@ def check_dtype(state: State, dtype: torch.dtype) -> None:
         )
 
 
+class Operation(enum.IntEnum):
+    """What a layer did at a time step (equation 2)."""
+
+    UPDATE = 0
+    COPY = 1
+    FLUSH = 2
+
+
 class Symbols(NamedTuple):
     """Input given as indices of an embedding: engines may compute W·embedding once per symbol."""
 
@@ -164,6 +174,19 @@ class Variant:
     def moved(self, below: Tensor, own: Tensor) -> Tensor:
         """Whether a layer moves, by the boundaries of the layer below now and its own one step ago."""
         return below | own if self.flush else below
+
+    def operations(self, boundaries: Tensor, before: Tensor, active: Tensor | None = None) -> Tensor:
+        """(T, B, L): the operation of every layer, from boundaries (T, B, L-1) and those before the first step.
+
+        "soft" boundaries count as 1 above one half. Where ``active`` (T, B) is False the operation is COPY, whatever
+        the cell can do.
+        """
+        z = boundaries > 0.5
+        before = torch.cat([before[None] > 0.5, z[:-1]])  # (T, B, L-1): z of the same layer, one step ago
+        flushed = F.pad(before & self.flush, (0, 1))
+        fed = F.pad(z | (not self.copy), (1, 0), value=True)
+        result = torch.where(flushed, Operation.FLUSH, torch.where(fed, Operation.UPDATE, Operation.COPY))
+        return result if active is None else torch.where(active[..., None], result, Operation.COPY)
 
 
 PAPER = Variant()

@@ -9,7 +9,7 @@ import math
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -50,7 +50,6 @@ class Vocabulary:
         'ab�'
     """
 
-    modality: ClassVar[Literal["text"]] = "text"
     kind: Kind
     symbols: Annotated[tuple[Character | Byte, ...], Meta(min_length=1)]
     unknown: bool = False

@@ -12,6 +12,7 @@ import torch
 
 from hmrnn.config import Config
 from hmrnn.errors import InputError
+from hmrnn.kind import InputSpec
 from hmrnn.reading.batches import Batches
 from hmrnn.reading.conditions import encoded
 from hmrnn.training.padded import PaddedTask
@@ -65,6 +66,11 @@ class SequenceTask(PaddedTask):
         self.checksum = zlib.crc32(repr((known, also)).encode())
         for sequence in (*train, *valid):
             self.checksum = zlib.crc32(np.ascontiguousarray(sequence).data, self.checksum)
+
+    def adopt(self, weights: dict[str, torch.Tensor], reads: InputSpec) -> None:
+        if reads != self.reads:
+            raise RuntimeError(f"it reads {reads.describe()}, and the data hold {self.reads.describe()}, or others")
+        super().adopt(weights, reads)
 
     def measure(self, loss: float) -> float:
         return loss / math.log(2)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from hmrnn.config import WITHOUT_FLUSH, Config, DetectorConfig, ModelConfig, RegulariseConfig, TrainConfig
+from hmrnn.config import KEEPING, Config, DetectorConfig, ModelConfig, RegulariseConfig, TrainConfig
 from hmrnn.kinds.labels.settings import LabelData, PairModelConfig, PooledModelConfig, SeriesData, TagModelConfig
 
 # rates are held by control
 _detectors = DetectorConfig(rates=(0.5, 0.25), start_at_rates=True, rate_weight=0.0, rate_control=0.05)
 _model: dict[str, Any] = {
-    "embedding_size": 32, "hidden_size": (64,), "output_size": 64, **WITHOUT_FLUSH
+    "embedding_size": 32, "hidden_size": (64,), "output_size": 64, **KEEPING
 }  # fmt: skip
 _train = TrainConfig(
     epochs=50, batch_size=16, learning_rate=0.003, cool_down=0.5, patience=10, divisions=0, skip_nonfinite=True

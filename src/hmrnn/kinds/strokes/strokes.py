@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import zlib
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -143,7 +143,6 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Mean and standard deviation of Δx and Δy; a model reads and predicts ``(step - mean) / deviation``."""
 
-    modality: ClassVar[Literal["strokes"]] = "strokes"
     unit: ClassVar[str] = "point"
     mean: tuple[float, float]
     deviation: tuple[Positive, Positive]

@@ -14,7 +14,7 @@ at every step (``products``, ``slots``, ``back``, ``d_now``): the stage that wri
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -77,6 +77,11 @@ def unflattened(flat: Sequence[Tensor], layers: int) -> Result:
     ends = flat[layers + 2 :]
     state = State(tuple(ends[:layers]), tuple(ends[layers : 2 * layers]), *ends[2 * layers :])
     return Result(tuple(flat[:layers]), flat[layers], flat[layers + 1], state)
+
+
+def taken(kernel: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that a kernel takes."""
+    return {name: arguments[name] for name in (*kernel.arg_names, "num_warps") if name in arguments}
 
 
 class Plan:
@@ -296,9 +301,8 @@ class Plan:
             kernels.row_dots[(len(x),)](
                 x, first.detector["W"], self.dot_below, D, WIDTH=spec.input_size, **kernels.block(spec.input_size)
             )
-        names = ("h", "c", "c_log", "dot_own", "dot_above", "u_z", "v_z", "H", "LAYER", "D", "BLOCK", "num_warps")
         for layer, arguments in zip(self.layers, self._forwards):
-            kernels.start[(B,)](layer.c_start, **{name: arguments[name] for name in names})
+            kernels.start[(B,)](layer.c_start, **taken(kernels.start, arguments))
             self._start_products(layer)
         with self.lanes.forked():
             if spec.training:
@@ -351,12 +355,8 @@ class Plan:
             for t in reversed(range(spec.steps)):
                 for layer, arguments in zip(reversed(self.layers), reversed(self._backwards)):
                     self._backward_stage(t, layer, arguments)
-        names = ["B", "h", "gate", "u_z", "v_z", "d_s_z", "d_h", "d_now", "d_gate_now", "H", "LAYER", "D", "PENDING"]
-        names += ["PARTS", "BLOCK", "num_warps", "event", "event_below"]
-        names += [f"via_{name}{suffix}" for name in "UV" for suffix in ("", "_row", "_part")]
-        names += [f"unit_{name}{suffix}" for name in "UV" for suffix in ("", "_row")]
         for arguments in self._backwards:
-            kernels.finish[(B,)](**{name: arguments[name] for name in names}, NORM=spec.norm)
+            kernels.finish[(B,)](**taken(kernels.finish, arguments), NORM=spec.norm)
 
     def _backward_stage(self, t: int, layer: Layer, arguments: dict[str, Any]) -> None:
         with self.lanes.stage(layer.l):

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.ops.cuda.layer import Layer, Spec, aligned, copy_all
-from hmrnn.ops.cuda.plan import Lanes, Plan
+from hmrnn.ops.cuda.plan import Lanes, Plan, taken
 from hmrnn.ops.interface import Options
 
 Tile = dict[str, int]
@@ -243,10 +243,8 @@ class RowsPlan(Plan):
         return super()._backward_arguments(layer) | {"event_below": below}
 
     def _detector_arguments(self, layer: RowsLayer) -> dict[str, Any]:
-        above, common = self.layers[layer.l + 1], self._common(layer)
-        names = ["bias", "slope", "noise", "forced", "lengths", "z", "gate", "s_z", "probability", "dot_above"]
-        names += ["dot_below", "above", "B", "H", "LAYER", "D", "SOFT", "HOLD", "FLUSH", "PENDING"]
-        return {name: common[name] for name in names} | {
+        above = self.layers[layer.l + 1]
+        return taken(self.kernels_rows.detect, self._common(layer)) | {
             "dot_own": self.dot_own, "rows": above.listed, "counts": above.counts, "base": above.base,
             "event": above.event, "place": above.place, "room": above.room, "READS_ABOVE": "V" in above.reads,
             **self.kernels.block(self.spec.batch),
