@@ -13,10 +13,11 @@ from hmrnn import HMLSTM, HMLSTMCell
 from hmrnn.nn.baselines.cells import LeakyRNN, OutputRNN, PeepholeLSTM, SkipRNN, TimeDelayNetwork
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
+from hmrnn.nn.baselines.h_net import HNet
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from refusals import refused
 
-LATER = [PeepholeLSTM, SkipRNN, EchoStateNetwork, TimeDelayNetwork, OutputRNN]
+LATER = [PeepholeLSTM, SkipRNN, EchoStateNetwork, TimeDelayNetwork, OutputRNN, HNet]
 NETWORKS = [HMLSTM, LSTM, GRU, ClockworkRNN, LeakyRNN, *LATER]
 every_network = pytest.mark.parametrize("kind", NETWORKS, ids=lambda kind: kind.__name__)
 

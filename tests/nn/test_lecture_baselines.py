@@ -1,4 +1,4 @@
-"""Peepholes, coupled gates, delays, reservoirs, causal convolutions and recurrence from the output: their equations."""
+"""The equations of baselines: peepholes, delays, reservoirs, causal convolutions, recurrence from the output, H-Net."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import hmrnn
 import tiny
-from hmrnn import InputError, checkpoint
-from hmrnn.nn import ridge_regression
+from hmrnn import InputError, Operation, checkpoint
+from hmrnn.kinds.text.evaluate import find
+from hmrnn.nn import rate_loss, ridge_regression
 from hmrnn.nn.baselines.base import Baseline
 from hmrnn.nn.baselines.cells import OutputRNN, PeepholeLSTM, SkipRNN, TimeDelayNetwork
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
+from hmrnn.nn.baselines.h_net import HNet
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.terms.weights import decay
 from hmrnn.training.trainer import Trainer
@@ -246,3 +249,102 @@ def test_no_gradient_of_all_steps_is_made_for_each_step() -> None:
     names = [node.name() for node in seen]
     assert names.count("UnbindBackward0") == 2
     assert "SelectBackward0" not in names
+
+
+def h_net(**options: Any) -> HNet:
+    rnn = HNet(INPUT, (6, 4, 5, 7), 4, **options).double()
+    with torch.no_grad():
+        for p in rnn.parameters():
+            p.add_(0.5 * torch.randn_like(p))
+    return rnn
+
+
+def chunked(rnn: HNet, x: Tensor, given: Tensor) -> tuple[list[Tensor], list[float], list[bool]]:
+    """h of all layers at each step, p and z of one sequence, step by step; ``given`` (T,) may be NaN."""
+    states: list[Any] = [None] * 4
+    held, smooth, before = (
+        [torch.zeros(n, dtype=x.dtype) for n in rnn.hidden_sizes],
+        torch.zeros(5, dtype=x.dtype),
+        None,
+    )
+    rows, chances, begun = [], [], []
+
+    def move(l: int, below: Tensor) -> Tensor:
+        out, states[l] = rnn.layers[l](below[None], states[l])
+        held[l] = out[0]
+        return held[l]
+
+    for t, row in enumerate(x):
+        h = move(0, row)
+        p = torch.ones(()) if before is None else (1 - torch.cosine_similarity(rnn.Q @ h, rnn.K @ before, dim=0)) / 2
+        chances.append(p.item())
+        p = p if given[t].isnan() else given[t]
+        begins = bool(p > 0.5)
+        if begins:
+            smooth = p * move(2, move(1, h)) + (1 - p) * smooth
+        move(3, smooth + rnn.R @ h)
+        before = h
+        rows.append(list(held))
+        begun.append(begins)
+    return [torch.stack(each) for each in zip(*rows)], chances, begun
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_an_h_net_moves_between_where_a_chunk_begins(forced: bool) -> None:
+    rnn, x = h_net(layer_norm=True), inputs()
+    given = torch.full((T, B, 1), torch.nan, dtype=torch.float64)
+    if forced:
+        given[::2] = (torch.rand(len(given[::2]), B, 1) > 0.5).double()
+    out, _ = rnn(x, lengths=LENGTHS, boundaries=given)
+    for b, length in enumerate(LENGTHS):
+        hidden, p, z = chunked(rnn, x[:length, b], given[:, b, 0])
+        for mine, theirs in zip(out.hidden, hidden):
+            torch.testing.assert_close(mine[:length, b], theirs, rtol=0, atol=1e-12)
+        torch.testing.assert_close(out.probabilities[:length, b, 0].tolist(), p, rtol=0, atol=1e-12)
+        assert out.boundaries[:length, b, 0].tolist() == z
+        assert not out.boundaries[length:, b].any()
+        moved = out.operations[:length, b] == Operation.UPDATE
+        assert moved.tolist() == [[True, begins, begins, True] for begins in z]
+    assert forced or 0 < float(out.boundaries[1:].detach().mean()) < 1
+
+
+def test_the_ratio_loss_of_an_h_net_is_a_rate_loss() -> None:
+    """Its gradients are; N = 4 and α = 0.03."""
+    rnn, x = h_net(), inputs()
+    out, _ = rnn(x)
+    fired, likely = out.boundaries.detach().mean(), out.probabilities.mean()
+    ratio = 4 / 3 * (3 * fired * likely + (1 - fired) * (1 - likely))
+    with torch.no_grad():
+        assert float(ratio) != pytest.approx(1)
+    weights = [rnn.Q, rnn.K, rnn.layers[0].U[0]]
+    wanted = torch.autograd.grad(0.03 * ratio, weights, retain_graph=True)
+    for one, other in zip(torch.autograd.grad(0.03 * 16 / 6 * rate_loss(out, [1 / 4]), weights), wanted):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+def test_an_h_net_without_an_inner_network_smooths_what_its_encoder_says_and_one_layer_is_none() -> None:
+    rnn, x = HNet(INPUT, 6, 2).double(), inputs()
+    out, _ = rnn(x)
+    steps, smooth = [], torch.zeros(B, 6, dtype=torch.float64)
+    for h, p, z in zip(out.hidden[0], out.probabilities, out.boundaries):
+        smooth = torch.where(z > 0, p * h + (1 - p) * smooth, smooth)
+        steps.append(smooth)
+    torch.testing.assert_close(rnn.layers[1](torch.stack(steps))[0], out.hidden[1], rtol=0, atol=1e-12)
+    assert (out.operations == Operation.UPDATE).all()
+    with refused("num_layers"):
+        HNet(INPUT, 6, 1)
+
+
+def test_a_trained_h_net_finds_the_segments_that_its_boundaries_begin(tmp_path: Path) -> None:
+    tiny.run(tmp_path / "run", tiny.config(rnn="h-net", hidden_size=(8,), rates=(0.3,), epochs=2))
+    model = hmrnn.load(tmp_path / "run")
+    text = "abc de fgh a hhg cab"
+    indices = model.vocabulary.encode(text)
+    out = model.network.predict(model.network.as_input(indices)[:, None])[1]
+    found = model.segment(text, primed=False)
+    assert found.boundaries[:-1, 0].tolist() == out.boundaries[1:, 0, 0].tolist()
+    assert (found.levels, found.layers) == (1, 2)
+    assert find(model.network, indices).boundaries[:-2, 0].tolist() == out.boundaries[1:-1, 0, 0].tolist()
+    moved = found.operations[:, 1] == Operation.UPDATE
+    work = found.products[moved].min() - found.products[~moved].max()
+    assert work == 2 * 4 * 8 * 8 + 8 * tiny.config().model.output_size + 3 * 8  # U, W, Wᵉ and the gates of layer 2

@@ -28,6 +28,7 @@ def fit(config: Any, preset: Any, asked: Collection[str] = ()) -> Any:
     Of the sizes of a preset, fewer layers take the first, and more repeat the last. Its rates are for the two detectors
     of three layers: fewer layers take the first of them, and more continue in the ratio of the last two. What else the
     preset sets and the network, or another changed setting, has no use for gets its default, unless ``asked`` for.
+    Rates that only a prior can hold have its weight.
     """
     check_types(config)  # sizes of more layers than there can be would fill the memory
     model, sizes, rates = config.model, preset.model.hidden_size, preset.detectors.rates
@@ -41,6 +42,8 @@ def fit(config: Any, preset: Any, asked: Collection[str] = ()) -> Any:
         config = replaced(config, {"train.optimizer": "adam"})
     if model.ridge and config.train.epochs == preset.train.epochs:
         config = replaced(config, {"train.epochs": 1})
+    if model.rnn == "h-net" and config.detectors.rate_weight == preset.detectors.rate_weight == 0:
+        config = replaced(config, {"detectors.rate_weight": 0.0 if "detectors.rate_weight" in asked else 1.0})
     for one in settings_of(type(config), config):
         if one.name not in asked and one.unmet(config) and one.value == value_of(preset, one.name):
             config = replaced(config, {one.name: one.field.default})

@@ -52,6 +52,7 @@ def network(*names: str) -> Needs:
 
 HM_LSTM = network("hm-lstm")
 MOVING = network("hm-lstm", "hrnn")
+RATED = network("hm-lstm", "h-net")
 DETECTING = Needs("model.detectors", what="networks of several layers with boundary detectors")
 BY_GRADIENT = Needs("model.by_gradient", what="training by gradient, without model.ridge")
 

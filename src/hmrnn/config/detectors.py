@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Literal
 
-from hmrnn.config.checks import HM_LSTM, Natural, Needs, NotNegative, Number, Positive, Proportion, Share
+from hmrnn.config.checks import HM_LSTM, MOVING, RATED, Natural, Needs, NotNegative, Number, Positive, Proportion, Share
 
 RATES = (HM_LSTM, Needs("detectors.rates"))
 UNBIASED = Needs("detectors.bias", ((),), what="runs without detectors.bias")
@@ -17,15 +17,15 @@ PullTo = Literal["rise", "uncertainty", "entropy", "segments"]
 class DetectorConfig:
     """The boundary detectors: how they decide, how often they fire and where. Networks without detectors ignore it."""
 
-    estimator: Annotated[Literal["step", "sample", "soft", "gumbel", "reinforce"], DRAWN] = "step"
+    estimator: Annotated[Literal["step", "sample", "soft", "gumbel", "reinforce"], MOVING, DRAWN] = "step"
     """How a detector decides: "step" by a threshold, "sample" by a Bernoulli draw; "soft" uses its probability.
     "gumbel" and "reinforce" draw, too: "gumbel" has the gradient of a binary concrete variable, "reinforce" the score
     function with a learned baseline (hm-lstm only)."""
-    on_copy: Literal["hold", "evaluate"] = "evaluate"
+    on_copy: Annotated[Literal["hold", "evaluate"], MOVING] = "evaluate"
     """What a detector gives where its layer copies: "hold" gives 0, "evaluate" what is left of equation 4."""
-    slope: tuple[NotNegative, Positive] = (0.0, 5.0)
+    slope: Annotated[tuple[NotNegative, Positive], MOVING] = (0.0, 5.0)
     """Slope annealing, growth per epoch and maximum: a = min(maximum, 1 + growth * epoch). Growth 0 keeps a = 1."""
-    rates: Annotated[tuple[Proportion, ...], HM_LSTM] = ()
+    rates: Annotated[tuple[Proportion, ...], RATED] = ()
     """Target boundary rates, the share of steps at which each detector fires, the lowest detector first. Other settings
     of the detectors say how they get there. Empty: no targets."""
     start_at_rates: Annotated[bool, *RATES, UNBIASED] = False
@@ -52,12 +52,12 @@ class DetectorConfig:
     pull_margin: NotNegative = 0.0
     """Weight (such as 1) of a pull beyond the threshold, to probabilities of 0.1 and 0.9. Without it pre-activations
     may gather at the threshold, where rounding decides."""
-    bounds: tuple[NotNegative, NotNegative] = (1.0, 0.0)
+    bounds: Annotated[tuple[NotNegative, NotNegative], MOVING] = (1.0, 0.0)
     """Bounds on the gradient that a boundary passes to the previous one of its detector: through V (above 1 it can grow
     without limit) and through U (needed without layer norm in sequences of hundreds of steps). 0: no bound."""
-    hidden: Natural = 0
+    hidden: Annotated[Natural, MOVING] = 0
     """Units in a hidden layer of each detector. 0: none, as in the paper."""
-    temperature: tuple[Positive, Positive] = (1.0, 0.5)
+    temperature: Annotated[tuple[Positive, Positive], MOVING] = (1.0, 0.5)
     """gumbel: temperature of the relaxation in the first epoch and in the last (train.epochs), linear in between."""
     discount: Proportion = 0.9
     """reinforce: weight of a loss for the boundaries one step earlier. 1: the gradient is unbiased within train.length

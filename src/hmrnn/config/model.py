@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from hmrnn.config.checks import LARGEST, MOVING, Count, Natural, Needs, NotNegative, Positive, Text, network
+from hmrnn.config.checks import LARGEST, MOVING, RATED, Count, Natural, Needs, NotNegative, Positive, Text, network
 
 Network = Literal[
     "hm-lstm", "lstm", "ln-lstm", "gru", "cw-rnn", "leaky", "hrnn",
-    "peephole", "coupled", "skip", "echo-state", "time-delay", "output-rnn",
+    "peephole", "coupled", "skip", "echo-state", "time-delay", "output-rnn", "h-net",
 ]  # fmt: skip
 
 
@@ -37,7 +37,7 @@ class ModelConfig:
     """Layers that the output module reads: all, as in the paper, or the first alone. first: hm-lstm and hrnn with
     top-down input, through which the layers above reach the first."""
     layer_norm: bool = True
-    """hm-lstm, hrnn, cw-rnn: layer normalisation. ln-lstm always has it; lstm, gru and leaky never have it."""
+    """hm-lstm, hrnn, cw-rnn, h-net: layer normalisation. ln-lstm always has it; lstm, gru and leaky never have it."""
     flush: Annotated[bool, MOVING] = True
     """A boundary erases the cell (FLUSH), as in the paper; off: the cell is kept."""
     top_down: Annotated[Literal["boundary", "pending", "always", "none"], MOVING] = "boundary"
@@ -74,7 +74,8 @@ class ModelConfig:
     @property
     def detectors(self) -> int:
         """Number of boundary detectors."""
-        return self.num_layers - 1 if self.rnn in MOVING.values else 0
+        levels = self.num_layers - 1
+        return levels if self.rnn in MOVING.values else min(1, levels) if self.rnn in RATED.values else 0
 
     @property
     def gated(self) -> bool:

@@ -170,7 +170,7 @@ def _of_both(name: str) -> property:
 for _name in (
     "input_size", "num_layers", "num_boundaries", "hidden_sizes", "layer_norm", "variant", "on_copy",
     "batch_first", "boundary", "a", "weight_drop", "dropout", "zoneout", "engine", "rates", "check_values", "slope",
-    "temperature", "settable", "default_gain",
+    "temperature", "settable", "late", "default_gain",
 ):  # fmt: skip
     setattr(Bidirectional, _name, _of_both(_name))
 

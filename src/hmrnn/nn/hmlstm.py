@@ -121,6 +121,8 @@ class HMLSTM(Cell):
 
     settable = True
     """Whether the detectors can be given rates; not if a text gives the boundaries."""
+    late = 0
+    """Steps by which the lowest detector fires after the end of a segment; settings may make it later."""
     default_gain = 0.3
     """Of U and V with layer norm, at the start of ``hmrnn train``."""
 

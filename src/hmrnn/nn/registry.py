@@ -12,6 +12,7 @@ from hmrnn.nn.baselines.base import Baseline
 from hmrnn.nn.baselines.cells import LeakyRNN, OutputRNN, PeepholeLSTM, SkipRNN, TimeDelayNetwork
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
+from hmrnn.nn.baselines.h_net import HNet
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.nn.bidirectional import Bidirectional
 from hmrnn.nn.checks import layer_sizes
@@ -43,6 +44,7 @@ NETWORKS: dict[str, tuple[Callable[..., RNN], tuple[str, ...]]] = {
     "echo-state": (EchoStateNetwork, ("spectral_radius",)),
     "time-delay": (TimeDelayNetwork, ("kernel",)),
     "output-rnn": (OutputRNN, ()),
+    "h-net": (HNet, ("layer_norm",)),
 }
 """What makes each network, and the arguments that it takes from the settings beside its sizes."""
 

@@ -151,7 +151,8 @@ class Ends(Protocol):
 def measured(model: Predictor, made: Read) -> list[np.ndarray]:
     """What a network made of a chunk, as the arrays of a Segmentation, each (T, B, ...).
 
-    The bits of a sequence's first step are NaN. InputError if others are not finite.
+    Of the layers there are those that have a detector, and the one above. The bits of a sequence's first step are NaN.
+    InputError if others are not finite.
     """
     nats = -made.prediction.log_prob(made.steps.roll(-1, dims=0))  # nothing follows the last
     first = torch.full_like(nats[:1], math.nan)
@@ -163,7 +164,9 @@ def measured(model: Predictor, made: Read) -> list[np.ndarray]:
         raise InputError(DIVERGED)
     out = made.output
     counted = multiply_adds(model, out, made.before)
-    arrays = (made.boundaries, out.probabilities.float(), out.operations, made.norms, bits, counted)
+    layers = model.rnn.num_boundaries + 1
+    done = (out.operations[..., :layers], made.norms[..., :layers])
+    arrays = (made.boundaries, out.probabilities.float(), *done, bits, counted)
     return [array.cpu().numpy() for array in arrays]
 
 
@@ -207,7 +210,7 @@ def on_time(parts: Iterable[Segmentation], late: int) -> Iterator[Segmentation]:
 
 def check_detectors(model: Predictor) -> None:
     """InputError for a network of a kind that finds no segments."""
-    if not hmlstms(model.rnn):
+    if not (model.rnn.num_boundaries or hmlstms(model.rnn)):
         raise InputError(
             "a network without detectors finds no segments; train hm-lstm instead",
             setting="model.rnn",
@@ -224,7 +227,7 @@ def segment_many(
     chunk: int = 512,
     prime: Sequence[int] | np.ndarray = (),
     ends: Callable[[np.ndarray], Ends] | None = None,
-    late: int = 0,
+    late: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Segmentation]:
     """Read each sequence by itself from the zero state, and report what the network found in it.
@@ -236,12 +239,14 @@ def segment_many(
 
     ``prime`` are steps that are read before every sequence, and are not part of the result. ``ends`` is called with
     each sequence, the prime before it; what it gives decides where the segments of level 1 end. ``late`` is the number
-    of steps (0 or 1) by which the lowest detector fires after the end of a segment; its ends are moved back by as many.
+    of steps (0 or 1) by which the lowest detector fires after the end of a segment, by default that of the network; its
+    ends are moved back by as many.
     By :func:`hmrnn.nn.predictor.conditioned` a model may be given one condition for all sequences, or one each.
     """
     check_detectors(model)
     if not model.rnn.num_boundaries and ends is not None:
         raise InputError("segments by the head take the place of the lowest detector; train two or more layers")
+    late = model.rnn.late if late is None else late
     inputs = [_checked(model, sequence) for sequence in sequences]
     found: dict[int, Segmentation] = {}
     done, total, first = 0, sum(map(len, inputs)), len(prime)

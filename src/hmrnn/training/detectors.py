@@ -17,7 +17,7 @@ characters of text the second one of the preset `text` fires at 0 to 0.006 up to
 
 def count(rnn: Any) -> int:
     """The number of detectors, in both directions."""
-    return len(rnn.detector_biases()) if rnn.num_boundaries else 0
+    return int(rnn.num_boundaries) * len(getattr(rnn, "directions", (rnn,)))
 
 
 def changed_detectors(run: Training) -> list[dict[str, Any]]:
@@ -37,8 +37,9 @@ def changed_detectors(run: Training) -> list[dict[str, Any]]:
     before, rates = p.conditions or ["alive"] * len(sums), [total / updates for total in sums]
     p.conditions = [next_condition(*pair) if its else "alive" for its, *pair in zip(free, rates, before)]
     settable = len(sums) if run.model.rnn.settable else 0
+    how = (settable, bool(d.rates), bool(d.bias), run.config.model.rnn == "hm-lstm")
     return [
-        {"layer": l, "condition": new, "rate": rate, "message": advice(l, rate, settable, bool(d.rates), bool(d.bias))}
+        {"layer": l, "condition": new, "rate": rate, "message": advice(l, rate, *how)}
         for l, (rate, old, new) in enumerate(zip(rates, before, p.conditions), start=1)
         if new != old
     ]
@@ -56,11 +57,13 @@ def next_condition(rate: float, before: str) -> str:
     return before if now == "alive" and not back.get(before, True) else now
 
 
-def advice(layer: int, rate: float, detectors: int, held: bool = False, biased: bool = False) -> str:
+def advice(
+    layer: int, rate: float, detectors: int, held: bool = False, biased: bool = False, moved: bool = True
+) -> str:
     """What a detector's condition means, and what to do about it; ``layer`` is counted from 1.
 
     ``detectors`` is how many can be given rates: 0 if a text gives the boundaries. ``held``: they have rates.
-    ``biased``: they have a bias, which excludes ``start_at_rates``.
+    ``biased``: they have a bias, which excludes ``start_at_rates``. ``moved``: rate control can move their biases.
     """
     now = condition(rate)
     if now == "alive":
@@ -69,12 +72,14 @@ def advice(layer: int, rate: float, detectors: int, held: bool = False, biased: 
         "silent": f"has fallen silent: at rate {rate:.4f} its segments hardly ever end, and layer {layer + 1} is idle",
         "always": f"fires always: at rate {rate:.4f} every step is a segment, and layer {layer + 1} reads all of them",
     }[now]
-    if held:
+    if held and not moved:
+        means = "a larger detectors.rate_weight"
+    elif held:
         means = "detectors.rate_control 0.5, which holds its rate more firmly"
     elif not detectors:
         means = f"model.num_layers {layer}"
     else:
         rates = " ".join(f"{0.9 * (2 / 3) ** l:.2g}" for l in range(detectors))
-        means = f"held rates: detectors.rates {rates} detectors.rate_weight 0.2 detectors.start_at_rates"
+        means = f"held rates: detectors.rates {rates} detectors.rate_weight 0.2" + " detectors.start_at_rates" * moved
         means += ", without detectors.bias" * biased
     return f"the detector of layer {layer} {what}; if that is the same after the next epoch, start again with {means}"

@@ -129,6 +129,8 @@ def find(model: LanguageModel, symbols: np.ndarray, **how: Any) -> Found:
             bits[at[counted] + 1] = nats.cpu().numpy()[counted] / math.log(2)
         if head is not None:
             head.add(here.output.hidden, at, counted)  # type: ignore[arg-type]
+    if model.rnn.late:
+        found.boundaries[:-1] = found.boundaries[1:].copy()
     return found if head is None else found._replace(words=head.words())
 
 

@@ -67,9 +67,9 @@ class TextModel(Model):
 
     @property
     def late(self) -> int:
-        """Symbols by which the lowest detector fires after the end of a word: 1 if it was trained so, else 0."""
-        d = self.config.detectors
-        return d.pull_delay if d.pull_to == "segments" else 0
+        """Symbols, 0 or 1, by which the lowest detector fires after the end of a word."""
+        d, rnn = self.config.detectors, self.network.rnn
+        return d.pull_delay if d.pull_to == "segments" else int(rnn.late)
 
     def segment(
         self,

@@ -81,6 +81,7 @@ class Baseline(Recurrent):
     batch_first = False
     layer_norm = False
     settable = False
+    late = 0
     default_gain = 1.0
     gates = 1
     """How many gates the rows of each matrix belong to, one block of rows after the other."""
@@ -146,7 +147,7 @@ class Baseline(Recurrent):
         """The state at the start of a sequence: zeros."""
         p = self.parameter
         h, c = (tuple(p.new_zeros(batch_size, n) for n in sizes) for sizes in (self.hidden_sizes, self.cell_sizes))
-        return State(h, c, p.new_zeros(batch_size, 0))
+        return State(h, c, p.new_zeros(batch_size, self.num_boundaries))
 
     def read(
         self,
@@ -159,28 +160,43 @@ class Baseline(Recurrent):
     ) -> tuple[Output, State]:
         """``forward`` of what was checked; ``still``: without dropout."""
         draws = self.training and not still
-        T, B = x.shape[:2]
-        operations = x.new_full((T, B, self.num_layers), Operation.UPDATE, dtype=torch.int64)
-        if lengths is not None:  # padding may hold anything, even NaN
-            padding = ~within(lengths, T)  # (T, B)
-            x = x.masked_fill(padding if embedding is not None else padding[..., None], 0)
-            operations = operations.masked_fill(padding[..., None], Operation.COPY)
-        if embedding is not None and not self.looks_up:
-            x, embedding = F.embedding(x, embedding), None
-
+        x, embedding, active = self._masked(x, lengths, embedding)
         hidden: list[Tensor] = []
         ends: list[tuple[Tensor, Tensor]] = []
         for l in range(self.num_layers):
-            below = x if l == 0 else hidden[-1]
-            if l > 0 and self.dropout > 0 and draws:
-                below = drop_units(below, self.dropout)
-            looked_up = embedding if l == 0 else None
-            steps, h, c = self.layer(l, LayerInput(below, state.h[l], state.c[l], lengths, looked_up, draws))
+            steps, *end = self._layer(l, hidden[-1] if l else x, state, lengths, draws, None if l else embedding)
             hidden.append(steps)
-            ends.append((h.to(state.h[l].dtype), c.to(state.c[l].dtype)))
+            ends.append((end[0], end[1]))
         h_end, c_end = zip(*ends)
-        none = state.z.new_zeros(T, B, 0)
+        none = state.z.new_zeros(*active.shape, 0)
+        operations = torch.where(active, Operation.UPDATE, Operation.COPY)[..., None].repeat(1, 1, self.num_layers)
         return Output(tuple(hidden), none, none, operations), State(h_end, c_end, state.z)
+
+    def _masked(
+        self, x: Tensor, lengths: Tensor | None, embedding: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """x with zeros in the padding, which may hold anything; its embedding, if looked up; (T, B): what is read."""
+        active = x.new_ones(x.shape[:2], dtype=torch.bool) if lengths is None else within(lengths, len(x))
+        if lengths is not None:
+            x = x.masked_fill(~(active if embedding is not None else active[..., None]), 0)
+        if embedding is not None and not self.looks_up:
+            x, embedding = F.embedding(x, embedding), None
+        return x, embedding, active
+
+    def _layer(
+        self,
+        l: int,
+        x: Tensor,
+        state: State,
+        lengths: Tensor | None,
+        draws: bool,
+        embedding: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """:meth:`layer` after dropout; h and c at the end have the dtype of the state."""
+        if l > 0 and self.dropout > 0 and draws:
+            x = drop_units(x, self.dropout)
+        steps, h, c = self.layer(l, LayerInput(x, state.h[l], state.c[l], lengths, embedding, draws))
+        return steps, h.to(state.h[l].dtype), c.to(state.c[l].dtype)
 
     def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
         """One layer over the sequence: h at every step (T, B, H), zero in the padding; h and c after the last step."""
@@ -198,10 +214,10 @@ class Baseline(Recurrent):
 
         Always computes as in ``eval()``: without dropout.
         """
-        x, state, _, _ = checks.check_pass(self, x, state, None, boundaries, sequence=False)
+        x, state, _, forced = checks.check_pass(self, x, state, None, boundaries, sequence=False)
         with torch.no_grad():
-            _, state = self.read(x[None], state, still=True)
-        return Step(state, x.new_ones(len(x), self.num_layers, dtype=torch.bool), x.new_zeros(len(x), 0))
+            out, state = self.read(x[None], state, boundaries=None if forced is None else forced[None], still=True)
+        return Step(state, out.operations[0] != Operation.COPY, out.probabilities[0])
 
     def engine_for(self, device: torch.device, batch: int) -> str:
         """As of HMLSTM."""
