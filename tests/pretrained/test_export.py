@@ -18,7 +18,6 @@ import tiny_strokes
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.cli import arguments as flags
-from hmrnn.errors import InputError
 from hmrnn.kinds.text.settings import TextData
 from hmrnn.pretrained import bundled
 from hmrnn.pretrained.export import export
@@ -94,15 +93,13 @@ def test_where_the_data_were_stays_private(tmp_path: Path) -> None:
     assert "`novel.txt`, `more.txt`" in (out / "README.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("value", "message"), [(1e6, r"softmax\.bias holds values that 16 bits cannot hold"), (math.nan, "is not finite")]
-)
-def test_what_16_bits_cannot_hold_is_refused(tmp_path: Path, value: float, message: str) -> None:
+@pytest.mark.parametrize("value", [1e6, math.nan])
+def test_what_16_bits_cannot_hold_is_refused(tmp_path: Path, value: float) -> None:
     saved = tiny.trainer(tiny.config()).snapshot(training=False)
     weights = {name: weight.clone() for name, weight in saved.weights.items()}
     weights["softmax.bias"][2] = value
     checkpoint.write(tmp_path / "run", Checkpoint(saved.config, saved.reads, weights))
-    with pytest.raises(InputError, match=message):
+    with refused("softmax.bias"):
         export(tmp_path / "run", tmp_path / "out", half=True)
     assert not (tmp_path / "out").exists()
 
@@ -114,11 +111,11 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == f"wrote {out}: {size:,} bytes; its card, {out}/README.md, is yours to complete\n"
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     assert tiny.hmrnn("export", "-m", run, "--out", out) == 2
-    assert capsys.readouterr().err == f"hmrnn: {out} exists already; choose another directory\n"
+    assert str(out) in capsys.readouterr().err
     assert before == {path.name: path.read_bytes() for path in out.iterdir()}
     (tmp_path / "file").write_text("")
     assert tiny.hmrnn("export", "-m", run, "--out", tmp_path / "file" / "below") == 2
-    assert capsys.readouterr().err.startswith(f"hmrnn: cannot write to {tmp_path}/file/below: ")
+    assert f"{tmp_path}/file/below" in capsys.readouterr().err
     assert tiny.hmrnn("export", "-m", run) == 2
     assert "--out" in capsys.readouterr().err
 
@@ -154,9 +151,9 @@ def test_a_name_means_the_bundled_model_and_a_path_the_directory(folder: Path) -
 
 def test_an_unknown_name_is_refused_with_those_there_are(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     export("english-small", folder / "english-tiny")
-    with pytest.raises(InputError, match=r"no checkpoint at german-19: .* \(english-small, english-tiny\)$") as info:
+    with refused() as info:
         hmrnn.load("german-19")
-    assert "\n" not in str(info.value)
+    assert "english-tiny" in str(info.value)
     monkeypatch.setattr(bundled, "FOLDER", folder / "english-tiny")
     with refused():
         hmrnn.load("english-small")

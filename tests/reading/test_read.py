@@ -12,10 +12,10 @@ import torch
 import tiny
 import tiny_strokes
 from hmrnn import checkpoint
-from hmrnn.errors import InputError
 from hmrnn.kind import of as kind_of
 from hmrnn.nn.predictor import Predictor
 from hmrnn.reading.read import Reader, read
+from refusals import refused
 
 T, B = 23, 3
 
@@ -100,13 +100,10 @@ def test_a_reader_takes_the_steps_of_a_pass(kind: str, changes: dict[str, str]) 
     torch.testing.assert_close(reader.state.h, found.state.h, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("symbols", "message"),
-    [([9], "between 0 and 8; got 9 to 9"), ([-1, 3], "between 0 and 8; got -1 to 3"), ([0.5], "whole numbers")],
-)
-def test_symbols_are_checked(symbols: list[float], message: str) -> None:
+@pytest.mark.parametrize("symbols", [[9], [-1, 3], [0.5]])
+def test_symbols_are_checked(symbols: list[float]) -> None:
     model, _ = made("text")
-    with pytest.raises(InputError, match=message):
+    with refused():
         model.as_input(np.array(symbols))
 
 

@@ -120,26 +120,26 @@ def test_equality_is_of_all_three_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    "data",
     [
-        ([], "Expected `object`"),
-        ({"kind": "bytes", "symbols": [1]}, "exactly the fields"),
-        ({"kind": "bytes", "symbols": [1], "unknown": False, "more": 1}, "exactly the fields"),
-        ({"kind": "words", "symbols": ["a"], "unknown": False}, r"\$.kind"),
-        ({"kind": ["bytes"], "symbols": [1], "unknown": False}, r"\$.kind"),
-        ({"kind": "bytes", "symbols": "ab", "unknown": False}, r"\$.symbols"),
-        ({"kind": "bytes", "symbols": [1], "unknown": 0}, r"\$.unknown"),
-        ({"kind": "bytes", "symbols": [1, 256], "unknown": False}, r"\$.symbols\[1\]"),
-        ({"kind": "bytes", "symbols": [True], "unknown": False}, r"\$.symbols\[0\]"),
-        ({"kind": "bytes", "symbols": ["a"], "unknown": False}, "integers"),
-        ({"kind": "characters", "symbols": ["a", "bc"], "unknown": False}, r"\$.symbols\[1\]"),
-        ({"kind": "characters", "symbols": [1], "unknown": False}, "single characters"),
-        ({"kind": "characters", "symbols": ["\ud800"], "unknown": False}, "single characters"),
-        ({"kind": "characters", "symbols": ["b", "a"], "unknown": False}, "ascending"),
-        ({"kind": "characters", "symbols": ["a", "a"], "unknown": False}, "distinct"),
-        ({"kind": "characters", "symbols": [], "unknown": True}, "length >= 1"),
+        [],
+        {"kind": "bytes", "symbols": [1]},
+        {"kind": "bytes", "symbols": [1], "unknown": False, "more": 1},
+        {"kind": "words", "symbols": ["a"], "unknown": False},
+        {"kind": ["bytes"], "symbols": [1], "unknown": False},
+        {"kind": "bytes", "symbols": "ab", "unknown": False},
+        {"kind": "bytes", "symbols": [1], "unknown": 0},
+        {"kind": "bytes", "symbols": [1, 256], "unknown": False},
+        {"kind": "bytes", "symbols": [True], "unknown": False},
+        {"kind": "bytes", "symbols": ["a"], "unknown": False},
+        {"kind": "characters", "symbols": ["a", "bc"], "unknown": False},
+        {"kind": "characters", "symbols": [1], "unknown": False},
+        {"kind": "characters", "symbols": ["\ud800"], "unknown": False},
+        {"kind": "characters", "symbols": ["b", "a"], "unknown": False},
+        {"kind": "characters", "symbols": ["a", "a"], "unknown": False},
+        {"kind": "characters", "symbols": [], "unknown": True},
     ],
 )
-def test_strict_json(data: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_strict_json(data: object) -> None:
+    with refused():
         Vocabulary.from_dict(data)

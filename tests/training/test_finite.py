@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,15 @@ import pytest
 import torch
 
 import tiny
-from hmrnn.errors import InputError
 from hmrnn.pretrained import train as commands
 from hmrnn.training import finite
 from hmrnn.training import trainer as trainers
-from hmrnn.training.finite import describe
+from hmrnn.training.finite import Diverged, describe
 from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
+from refusals import refused
 
 EVERYTHING: dict[str, Any] = {
     "weight_decay": 0.5,
@@ -87,23 +88,17 @@ def test_the_first_update_of_all_may_be_one() -> None:
     assert all(bool(p.isfinite().all()) for p in trainer.model.parameters())
 
 
-STOPS: dict[str, tuple[str, float, str]] = {
-    "a layer": ("rnn.W.1", math.nan, r"the gradient of rnn\.W\.1 \(layer 2\) is not finite at step 7"),
-    "the output": ("softmax.bias", math.inf, r"the gradient of softmax\.bias is not finite at step 7"),
-    "the norm alone": ("rnn.V.0", 1e25, r"the gradient of rnn\.V\.0 \(layer 1\) is not finite at step 7"),
-}
-
-
-@pytest.mark.parametrize(("parameter", "factor", "message"), STOPS.values(), ids=STOPS)
-def test_a_run_stops_with_the_step_the_layer_and_advice(
-    tmp_path: Path, parameter: str, factor: float, message: str
-) -> None:
+@pytest.mark.parametrize(
+    ("parameter", "factor"), [("rnn.W.1", math.nan), ("softmax.bias", math.inf), ("rnn.V.0", 1e25)]
+)
+def test_a_run_stops_with_the_step_and_the_parameter(tmp_path: Path, parameter: str, factor: float) -> None:
     trainer, here = tiny.trainer(tiny.config(validate_every=5, log_every=4)), RunDirectory(tmp_path)
     spoil(trainer, parameter, factor, lambda step: step >= 7)
-    advice = r"; start again with a lower train\.learning_rate or train\.clip_norm, or .* by train\.skip_nonfinite"
-    with here.open(), pytest.raises(InputError, match=message + advice) as info:
+    with here.open(), refused(kind=Diverged) as info:
         list(train(trainer, here))
-    assert f"the last checkpoint in {tmp_path} is intact; the run can be resumed from it" in str(info.value)
+    assert parameter in info.value.trouble
+    assert "7" in info.value.trouble
+    assert str(tmp_path) in str(info.value)
     assert (here.newest_state().progress or {})["step"] == 5
     assert [line["step"] for line in read_metrics(tmp_path / "metrics.jsonl")] == [4, 5, 5]
 
@@ -111,20 +106,16 @@ def test_a_run_stops_with_the_step_the_layer_and_advice(
 def test_no_checkpoint_is_offered_before_there_is_one(tmp_path: Path) -> None:
     trainer, here = tiny.trainer(tiny.config(validate_every=5, log_every=1)), RunDirectory(tmp_path)
     spoil(trainer, "rnn.W.1", math.nan, lambda step: True)
-    with here.open(), pytest.raises(InputError, match=r"at step 1; start again .* by train\.skip_nonfinite$"):
+    with here.open(), refused(kind=Diverged) as info:
         list(train(trainer, here))
+    assert str(tmp_path) not in str(info.value)
 
 
-def test_what_is_said() -> None:
+def test_the_first_parameter_is_named_or_the_largest() -> None:
     names = ["embedding.weight", "rnn.U.0", "rnn.U.1", "rnn.layers.2.weight"]
-    assert describe(names, [1, 2, 3, 4], math.nan) == "the loss is"
-    assert describe(names, [math.nan] * 4, math.inf) == "the loss, and with it the gradient of every layer, is"
-    assert describe(names, [math.inf] * 4, 1.0) == "the gradient of every layer is"
-    assert (
-        describe(names, [1, math.inf, 1, math.nan], 1.0) == "the gradient of rnn.U.0 (layer 1) and 1 more parameters is"
-    )
-    largest = "the norm of the gradient, which is largest in rnn.layers.2.weight (layer 3), is"
-    assert describe(names, [1, 1e19, 1, 2e19], 1.0) == largest
+    assert "rnn" not in describe(names, [math.inf] * 4, 1.0) + describe(names, [1, 2, 3, 4], math.nan)
+    assert "rnn.U.0 (layer 1)" in describe(names, [1, math.inf, 1, math.nan], 1.0)
+    assert "rnn.layers.2.weight (layer 3)" in describe(names, [1, 1e19, 1, 2e19], 1.0)
 
 
 def run(directory: Path, changes: dict[str, Any], bad: tuple[int, ...], **how: Any) -> tiny.Event:
@@ -168,8 +159,9 @@ def test_those_after_the_last_line_are_counted_at_the_end(tmp_path: Path) -> Non
 
 def test_a_run_that_skips_does_not_do_so_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finite, "IN_A_ROW", 6)
-    with pytest.raises(InputError, match=r"rnn\.U\.2 \(layer 3\) is not finite in any of 6 updates up to step 8; "):
+    with refused(kind=Diverged) as info:
         run(tmp_path, {}, tuple(range(3, 30)))
+    assert re.findall(r"\d+", info.value.trouble.partition(")")[2]) == ["6", "8"]
     assert run(tmp_path / "other", {}, tuple(range(3, 8)))["reason"] == "2 epochs done"
 
 
@@ -188,7 +180,7 @@ def test_skipping_may_begin_later_and_is_shown(
     monkeypatch.setattr(commands, "Trainer", Spoilt)
     flags = tiny.flags(tiny.config(epochs=2, batch_size=16, length=10, log_every=2))
     assert tiny.hmrnn("train", "story.txt", *flags) == 2
-    assert "the gradient of rnn.U.0 (layer 1) is not finite at step 7; start again" in capsys.readouterr().err
+    assert "rnn.U.0" in capsys.readouterr().err
     assert tiny.hmrnn("train", "story.txt", "--resume", "--train.skip-nonfinite", "--no-report") == 0
     shown = capsys.readouterr().out
     assert ", 1 updates skipped" in shown
@@ -226,9 +218,7 @@ def test_on_a_gpu(step: int, optimizer: str) -> None:
     trainer.step()
     trainer.model.softmax.weight.data[0, 0] = weight
     assert all(torch.equal(a, b) for a, b in zip(before, everything(trainer), strict=True))
-    assert trainer.watch.trouble(step + 1, skip=False) == (
-        f"the loss, and with it the gradient of every layer, is not finite at step {step + 1}"
-    )
+    assert str(trainer.watch.trouble(step + 1, skip=False)).endswith(f" {step + 1}")
     trainer.step()
     assert trainer.watch.counts.tolist() == [step + 2, 1, step + 1, 0]
     assert not torch.equal(before[-1], everything(trainer)[-1])

@@ -160,27 +160,19 @@ def test_resume_wants_the_same_text(tmp_path: Path) -> None:
 
 def test_resume_wants_a_state_that_fits(tmp_path: Path) -> None:
     tiny.run(tmp_path, tiny.config(), stop=after(2))
-    with pytest.raises(InputError, match="does not fit this run") as info:
+    with refused():
         tiny.run(tmp_path, tiny.config(hidden_size=(3,)), resume=True)
-    assert "\n" not in str(info.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"step": "7"}, r"progress of the checkpoint is damaged, .*: Expected `int`, got `str` - at `\$\.step`"),
-        ({"conditions": None}, r"progress of the checkpoint is damaged, .* - at `\$\.conditions`"),
-        ({"best_bits": 2.0}, r"is of another version of hmrnn: its progress must not hold 'best_bits'; resume it with"),
-        ({"best": ...}, r"is of another version of hmrnn: its progress must hold 'best'; resume it with that version"),
-    ],
-)
-def test_resume_wants_a_progress_that_is_one(change: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize("change", [{"step": "7"}, {"conditions": None}, {"best_bits": 2.0}, {"best": ...}])
+def test_resume_wants_a_progress_that_is_one(change: dict[str, Any]) -> None:
     trainer = tiny.trainer(tiny.config())
     saved = trainer.snapshot(training=True)
     assert saved.progress is not None
     progress = {name: value for name, value in {**saved.progress, **change}.items() if value is not ...}
-    with pytest.raises(InputError, match=message):
+    with refused() as info:
         trainer.restore(saved._replace(progress=progress))
+    assert next(iter(change)) in str(info.value)
     trainer.restore(saved)
 
 

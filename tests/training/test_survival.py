@@ -23,7 +23,7 @@ import torch
 import hmrnn
 import kills
 import tiny
-from hmrnn.errors import InputError
+from hmrnn.training.finite import Diverged
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
 from refusals import refused
@@ -82,17 +82,17 @@ def full_disk() -> Iterator[Callable[[int], None]]:
 SHORT = tiny.config(epochs=1, validate_every=5)
 
 
-def interrupted_by(directory: Path, act: Callable[[], object], message: str) -> None:
-    """Train; after step 6, one after a checkpoint, ``act`` is done, and the run must end with ``message``."""
+def interrupted_by(directory: Path, act: Callable[[], object]) -> None:
+    """Train; after step 6, one after a checkpoint, ``act`` is done, and the run must end."""
 
     def meddle(event: tiny.Event) -> bool:
         if event["event"] == "step" and event["step"] == 6:
             act()
         return False
 
-    with pytest.raises(InputError, match=message) as info:
+    with refused() as info:
         tiny.run(directory, SHORT, stop=meddle)
-    assert "\n" not in str(info.value)
+    assert str(directory) in str(info.value)
 
 
 @functools.cache
@@ -114,8 +114,7 @@ def goes_on(directory: Path) -> None:
 def test_a_full_disk(tmp_path: Path, full_disk: Callable[[int], None], what: str) -> None:
     run = tmp_path / "run"
     room = {"a checkpoint": lambda: 2000, "metrics.jsonl": lambda: (run / "metrics.jsonl").stat().st_size + 10}[what]
-    message = f"cannot write {what} to .*: File too large; fix that and resume the run"
-    interrupted_by(run, lambda: full_disk(room()), message)
+    interrupted_by(run, lambda: full_disk(room()))
     full_disk(resource.RLIM_INFINITY)
     assert list(run.glob(".*")) == []  # nothing unfinished takes up the place
     goes_on(run)
@@ -123,11 +122,10 @@ def test_a_full_disk(tmp_path: Path, full_disk: Callable[[int], None], what: str
 
 def test_a_directory_that_is_moved_or_removed_meanwhile(tmp_path: Path) -> None:
     run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
-    gone = r"run is gone: it was moved or removed while the run was writing to it"
-    interrupted_by(run, lambda: run.rename(elsewhere), gone)
+    interrupted_by(run, lambda: run.rename(elsewhere))
     assert not run.exists()
     goes_on(elsewhere)
-    interrupted_by(run, lambda: shutil.rmtree(run), gone)
+    interrupted_by(run, lambda: shutil.rmtree(run))
     assert not run.exists()
 
 
@@ -143,7 +141,7 @@ def test_a_directory_with_another_in_its_place(tmp_path: Path, lock: bool) -> No
         if lock:
             (run / "lock").touch()
 
-    interrupted_by(run, replace, "run is gone: it was moved or removed while the run was writing to it")
+    interrupted_by(run, replace)
     assert sorted(path.name for path in run.iterdir()) == ["lock", "mine"][not lock :]
     goes_on(elsewhere)
 
@@ -163,9 +161,9 @@ def test_a_loss_that_is_not_finite_in_a_directory_that_is_gone(tmp_path: Path) -
         here.path.rename(tmp_path / "elsewhere")
         with torch.no_grad():
             trainer.model.softmax.weight.fill_(math.nan)
-        with pytest.raises(InputError, match="not finite") as info:
+        with refused(kind=Diverged) as info:
             list(events)
-    assert "intact" not in str(info.value)
+    assert str(tmp_path) not in str(info.value)
 
 
 @pytest.mark.parametrize(
@@ -179,15 +177,14 @@ def test_a_loss_that_is_not_finite_in_a_directory_that_is_gone(tmp_path: Path) -
 )
 def test_errors_of_the_disk(tmp_path: Path, what: str, number: int) -> None:
     """Each ends the run with one line, and the run can be resumed when the disk is well again."""
-    run, reason = tmp_path / "run", os.strerror(number)
+    run = tmp_path / "run"
 
     def fail(*arguments: object, **named: object) -> None:
-        raise OSError(number, reason)
+        raise OSError(number, os.strerror(number))
 
     with pytest.MonkeyPatch.context() as patch:
         target = {"a checkpoint": "hmrnn.checkpoint.os.rename", "metrics.jsonl": "hmrnn.training.rundir.os.fsync"}[what]
-        message = f"cannot write {what} to .*run: {reason}; fix that and resume the run"
-        interrupted_by(run, lambda: patch.setattr(target, fail), message)
+        interrupted_by(run, lambda: patch.setattr(target, fail))
     goes_on(run)
 
 

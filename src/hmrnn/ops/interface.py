@@ -183,8 +183,8 @@ class Variant:
         """
         z = boundaries > 0.5
         before = torch.cat([before[None] > 0.5, z[:-1]])  # (T, B, L-1): z of the same layer, one step ago
-        flushed = F.pad(before & self.flush, (0, 1))
-        fed = F.pad(z | (not self.copy), (1, 0), value=True)
+        flushed = F.pad(before if self.flush else torch.zeros_like(before), (0, 1))
+        fed = F.pad(z if self.copy else torch.ones_like(z), (1, 0), value=True)
         result = torch.where(flushed, Operation.FLUSH, torch.where(fed, Operation.UPDATE, Operation.COPY))
         return result if active is None else torch.where(active[..., None], result, Operation.COPY)
 

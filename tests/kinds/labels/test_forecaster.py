@@ -18,6 +18,7 @@ from hmrnn.kinds.labels.corpus import forecast_corpus, forecast_examples
 from hmrnn.kinds.labels.encoder import LabelEncoder
 from hmrnn.kinds.labels.estimators.base import NotFittedError
 from labelled import SMALL, WAVE, Table
+from refusals import refused
 
 FAST: dict[str, Any] = {**SMALL, "steps": 3, "window": 16, "epochs": 1}
 
@@ -228,7 +229,7 @@ def test_errors_of_a_fitted_one(forecaster: hmrnn.HMForecaster) -> None:
     for wrong in (np.zeros((20, 2)), np.append(WAVE, 1e17)):
         with pytest.raises(InputError):
             forecaster.predict(wrong)
-    with pytest.raises(InputError, match="4 or more steps"):
+    with refused():
         forecaster.score(WAVE[:3])
     with pytest.raises(NotFittedError):
         hmrnn.HMForecaster().predict(WAVE)

@@ -20,6 +20,7 @@ from hmrnn.kinds.labels.load import load_labelled
 from hmrnn.kinds.labels.presets import PRESETS
 from hmrnn.kinds.labels.sequences import Name, columns, sequences
 from hmrnn.kinds.labels.settings import LabelData
+from refusals import refused
 
 REST = "\t_" * 6
 CONLLU = (
@@ -103,7 +104,7 @@ def test_lines_of_tokens_and_of_numbers() -> None:
     assert parse(" a  dog\u00a0s\n", "standard input", "tags", tokens=True).sequences == [["a", "dog\u00a0s"]]
     assert parse("1, 2 3\n", "standard input", "labels", numbers=True).sequences == [[1.0, 2.0, 3.0]]
     assert parse("well, no,\nab\n", "a.tsv", "labels").sequences == ["well, no,", "ab"]
-    with pytest.raises(InputError, match="line 1: expected the numbers"):
+    with refused():
         parse("one\n", "standard input", "labels", numbers=True)
 
 
@@ -178,7 +179,7 @@ def test_corpus_of_files(tmp_path: Path) -> None:
     assert (len(corpus.train), len(corpus.valid)) == (16, 4)
     assert corpus.encoder.answer == Labels(("x", "y"))
     assert corpus.name == "one.tsv.gz, other.jsonl"
-    with pytest.raises(InputError, match=r"^data\.path\b"):
+    with refused("data.path"):
         load_labelled(LabelData(format="tags"))
     (tmp_path / "none.txt").write_text("a\nb\n")
     (tmp_path / "named.csv").write_text("review,sentiment\n" + "good,x\nbad,y\n" * 10)

@@ -22,6 +22,7 @@ from hmrnn.kinds.labels.load import load_labelled
 from hmrnn.kinds.labels.sequences import names_in, sequences
 from hmrnn.kinds.labels.settings import LabelData
 from labelled import Table
+from refusals import refused
 
 
 def test_kinds_of_sequences() -> None:
@@ -247,7 +248,7 @@ def test_channels_of_tables_are_taken_by_their_names(tmp_path: Path) -> None:
     assert reads.channels == ("a", "b")
     found = sequences([tables[0][["b", "a"]], tables[0].rows], channels=reads.channels)
     assert all((one == tables[0].rows).all() for one in found)  # an array has no names
-    with pytest.raises(InputError, match=r"X\[1\]"):
+    with refused("X[1]"):
         sequences([tables[0], Table(["a", "c"], tables[0].rows)], channels=reads.channels)
     wider = Table(["b", "number", "a"], tables[0].rows[:, [1, 0, 0]])
     assert (sequences([wider], channels=reads.channels)[0] == tables[0].rows).all()
@@ -256,9 +257,9 @@ def test_channels_of_tables_are_taken_by_their_names(tmp_path: Path) -> None:
     rows = np.array([[1.5, True, "on"], [2.0, False, "off"]], object)
     table = Table(["x", "moves", "state"], rows)
     assert sequences([table[["x", "moves"]]])[0].tolist() == [[1.5, 1.0], [2.0, 0.0]]
-    with pytest.raises(InputError, match=r"X\[0\].* state "):
+    with refused("X[0]"):
         sequences([table])
-    with pytest.raises(InputError, match=r"X\[0\]\[1\]"):
+    with refused("X[0]"):
         sequences([WithGap(["x", "count"], [[1.0, 2.0], [1.5, np.nan]])])
     numbered = [Table([0, 1], table.rows) for table in tables]
     assert make_corpus("labels", iter(numbered), [0, 1] * 2, valid_fraction=0.0).encoder.channels == ()

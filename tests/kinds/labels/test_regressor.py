@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import hmrnn
-from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers.numbers import NumberScores, r_squared
 from hmrnn.kinds.labels.batches import Batch
 from hmrnn.kinds.labels.decision import shown_numbers
 from hmrnn.kinds.labels.networks import LEAST, PlacedModel, PooledModel, SequenceModel
 from hmrnn.kinds.labels.settings import PooledModelConfig
 from labelled import NUMBERS, SENTENCES, SMALL, TEXTS, Table, series
+from refusals import refused
 
 ONE: dict[str, Any] = {**SMALL, "epochs": 1}
 
@@ -79,9 +79,9 @@ def test_numbers_of_steps(tmp_path: Path) -> None:
     lists[:] = [one[:, 0] for one in y]
     assert alone.score(X, lists) == alone.score(X, iter(lists)) == alone.score(X, [one[:, 0] for one in y])
     for wrong in (y, 5, []):
-        with pytest.raises(InputError, match="y "):
+        with refused("y"):
             alone.score(X, wrong)
-    with pytest.raises(InputError, match=r"^read_out\b"):
+    with refused("read_out"):
         hmrnn.HMRegressor(**ONE, read_out="last").fit(X, y)
 
 
@@ -141,7 +141,7 @@ def test_answers_have_the_shape_of_y_and_follow_its_scale() -> None:
     large = hmrnn.HMRegressor(**ONE).fit(X, 1e6 * y - 5)
     np.testing.assert_allclose(large.predict(X), 1e6 * found - 5, rtol=1e-4)
     assert large.score(X, 1e6 * y - 5) == pytest.approx(plain.score(X, y), abs=1e-4)
-    with pytest.raises(InputError, match="y "):
+    with refused("y"):
         plain.score(X, np.ones((16, 2)))
 
 

@@ -123,7 +123,7 @@ def test_a_refused_file_leaves_nothing_in_the_way(tmp_path: Path, monkeypatch: p
     with refused():
         segment([tmp_path / "a.txt"], tmp_path / "out", unknown="refuse")
     assert list((tmp_path / "out").iterdir()) == []
-    with pytest.warns(TextNote, match="3 of 53 symbols"):
+    with pytest.warns(TextNote, match="3 of 53"):
         (target,) = segment([tmp_path / "a.txt"], tmp_path / "out")
     assert "".join(record["text"] for record in lines(target)) == tiny.text(50) + "É…☃"
     assert ends(target)[-1] == 53

@@ -15,7 +15,7 @@ import torch
 
 import tiny
 import tiny_strokes
-from hmrnn import InputError, checkpoint
+from hmrnn import checkpoint
 from hmrnn.config import Config
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.model import TextModel
@@ -78,12 +78,8 @@ def test_a_run_learns_the_condition_and_the_end(tmp_path: Path) -> None:
     assert not np.allclose(one, other)
     with refused():
         list(model.score_lines(lines, condition=["a", "b"]))
-    for bad, message in (
-        (None, "^this model was trained with a condition; give one: one of a, b$"),
-        ("c", "^a condition must be one of the classes a, b; got 'c'$"),
-        (["a", "b", "a"], "^expected one condition, or 2 in a list, one each; got 3$"),
-    ):
-        with pytest.raises(InputError, match=message):
+    for bad in (None, "c", ["a", "b", "a"]):
+        with refused():
             model.generate(["", ""], 5, condition=bad)
 
 
