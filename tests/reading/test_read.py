@@ -111,9 +111,9 @@ def test_what_a_model_reads() -> None:
     """Vocabulary and scale have one face, by which data become the input of a model and are shown."""
     text: checkpoint.Reads = tiny.VOCABULARY
     strokes: checkpoint.Reads = tiny_strokes.corpus().spec
-    assert [(r.modality, r.unit, r.describe()) for r in (text, strokes)] == [
-        ("text", "character", "text, 9 characters"),
-        ("strokes", "point", "pen strokes"),
+    assert [(r.unit, r.describe()) for r in (text, strokes)] == [
+        ("character", "text, 9 characters"),
+        ("point", "pen strokes"),
     ]
     assert text.decode(text.encode("abc de")) == "".join(text.pieces(text.encode("abc de"))) == "abc de"
     line = tiny_strokes.strokes(1)[0]

@@ -97,6 +97,6 @@ def test_its_corpus_is_built_in(
 
 def test_the_page_has_all_models_if_none_is_named() -> None:
     shelf = open_shelf(ExploreArguments().model)
-    assert [(entry.name, entry.model.reads.modality) for entry in shelf.entries] == [
+    assert [(entry.name, entry.kind) for entry in shelf.entries] == [
         ("english-small", "text"), ("handwriting-small", "strokes"), ("novel-small", "text"),
     ]  # fmt: skip
