@@ -32,9 +32,15 @@ from hmrnn.config import DetectorConfig  # noqa: E402
 from hmrnn.kinds.strokes.network import HandwritingModel  # noqa: E402
 from hmrnn.kinds.strokes.settings import StrokeModelConfig  # noqa: E402
 from hmrnn.kinds.text.network import LanguageModel  # noqa: E402
+from hmrnn.kinds.text.words.segmental import (  # noqa: E402
+    SegmentalHead,
+    best_segmentation,
+    sum_segmentations,
+    windows,
+)
 from hmrnn.nn.predictor import Predictor  # noqa: E402
 from hmrnn.ops import reference  # noqa: E402
-from hmrnn.ops.native import build, engine, library  # noqa: E402
+from hmrnn.ops.native import build, engine, library, segmental  # noqa: E402
 from hmrnn.reading.read import Reader  # noqa: E402
 from hmrnn.reading.sample import draw, seeded  # noqa: E402
 
@@ -174,12 +180,31 @@ def drawn(case: Case, dtype: torch.dtype, seed: int, name: str) -> Values:
     return {f"draw {t}": step[lengths <= t].double() for t, step in zip(range(40), steps)}
 
 
+def segmented(case: Case, dtype: torch.dtype, seed: int, name: str) -> Values:
+    """The scores of segments, the sums over all segmentations, and their gradients."""
+    torch.manual_seed(seed)
+    signs, size = case.symbols or 9, case.sizes[0]
+    with pytest.MonkeyPatch.context() as patch:
+        if name == "reference":
+            patch.setattr(segmental, "takes", lambda a: False)
+        head = SegmentalHead(signs, 3, longest=case.input_size, size=size, dropout=0.3 * case.dropout).to(dtype)
+        context = torch.randn(case.T, case.B, 3, dtype=dtype, requires_grad=True)
+        scores = head(context, windows(torch.randint(signs, (case.T, case.B)), case.input_size)).closed
+        sums = sum_segmentations(scores)
+        sums.total.sum().backward()
+        ends = best_segmentation(scores)
+    assert context.grad is not None
+    values = {"total": sums.total, "posterior": sums.segments, "context": context.grad}
+    values |= {f"gradient of {name}": p.grad for name, p in head.named_parameters() if p.grad is not None}
+    return values | {"ends": torch.tensor([end for row in ends for end in row], dtype=torch.float64)}
+
+
 def record(path: Path, seed: int) -> None:
     """Run a random case in both engines, and write the calls of the native one into a file."""
     chance = random.Random(seed)
     case = Case(**{name: chance.choice(values) for name, values in OPTIONS.items()})
     dtype, threads = chance.choice(list(LARGEST_ERROR)), chance.choice((1, 2, 3, 4))
-    run = {0: stepwise, 2: drawn}.get(seed % 4, at_once)
+    run = segmented if seed % 8 == 5 else {0: stepwise, 2: drawn}.get(seed % 4, at_once)
     dtype = torch.float64 if run is drawn else dtype  # in float32 a draw at the edge between two may be the other
     with open(path, "wb") as file, pytest.MonkeyPatch.context() as patch:
         recorder = Recorder(file, LARGEST_ERROR[dtype])

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hmrnn.errors import InputError
 from hmrnn.kinds.text.words.segmental import (
     BROKEN,
     NONE,
@@ -16,6 +19,8 @@ from hmrnn.kinds.text.words.segmental import (
     sum_segmentations,
     windows,
 )
+from hmrnn.ops.native import library
+from hmrnn.ops.native import segmental as native
 
 CASES = [(1, 1), (1, 3), (5, 3), (6, 2), (7, 9)]
 
@@ -163,3 +168,42 @@ def test_a_long_run_that_must_not_be_cut_is_cut_nevertheless():
     scores = head(torch.zeros(8, 1, 5, dtype=torch.float64), windows(torch.zeros(8, 1, dtype=torch.long), 3)).closed
     assert math.isfinite(sum_segmentations(scores).total.item())
     assert best_segmentation(scores)[0][-1] == 8
+
+
+def learned(T, B, K, H, signs, dropout, seed):
+    """Scores of a head, the sum over their segmentations, the gradients of all that it depends on, and the best one."""
+    torch.manual_seed(seed)
+    head = SegmentalHead(signs, 5, longest=K, size=H, dropout=dropout, lexicon=3).double()
+    head.set_lexicon([(0,), (1,) * K], np.array([0.7, 0.3]))
+    for p in head.parameters():
+        p.data.normal_(0, 0.7)
+    context = torch.randn(T, B, 5, dtype=torch.float64, requires_grad=True)
+    symbols = torch.randint(signs, (T, B)).masked_fill(torch.rand(T, B) < 0.05, NONE)
+    first = torch.randn(T + 1, B, dtype=torch.float64)
+    scores = head(context, windows(symbols, K))
+    sums = sum_segmentations(scores.closed, first)
+    found = sums.total * torch.randn(B, dtype=torch.float64)
+    found.sum().backward()
+    gradients = [context.grad, *(p.grad for p in head.parameters())]
+    return [scores.closed, scores.open, sums.total, sums.segments, *gradients], best_segmentation(scores.closed)
+
+
+@pytest.mark.skipif(library.why_not() is not None, reason="needs the native library")
+@given(
+    T=st.integers(1, 40), B=st.integers(1, 30), K=st.integers(1, 12), H=st.integers(1, 40), signs=st.integers(2, 60),
+    dropout=st.sampled_from([0.0, 0.4]), seed=st.integers(0, 1000),
+)  # fmt: skip
+def test_the_library_computes_what_torch_does(T, B, K, H, signs, dropout, seed):
+    got, best = learned(T, B, K, H, signs, dropout, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "takes", lambda a: False)
+        expected, same = learned(T, B, K, H, signs, dropout, seed)
+    assert best == same
+    for a, b in zip(got, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.skipif(library.why_not() is not None, reason="needs the native library")
+def test_the_library_reads_no_symbol_that_it_does_not_have():
+    with pytest.raises(InputError):
+        tiny_head()(torch.zeros(2, 1, 5, dtype=torch.float64), windows(torch.tensor([[1], [4]]), 3))

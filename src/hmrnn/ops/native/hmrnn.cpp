@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "pass.h"
+#include "segmental.h"
 
 #if defined(__SSE__)
 #include <immintrin.h>
@@ -26,6 +26,26 @@ struct Run : Held {
         : pass(layers, call, m) {}
     void backward(Words words) override { pass.backward(Gradients(words, pass.layers, sizeof(T))); }
 };
+
+template <class T>
+struct Spelling : Held {
+    Speller<T> speller;
+    explicit Spelling(Words words) : speller(words) { speller.forward(); }
+    void backward(Words words) override { speller.backward(words); }
+};
+
+template <class T>
+Held *sum(Words words) {
+    static Held done;
+    Segments<T> segments(words);
+    if (const double *first = words.pointer<const double>()) {
+        double *sums = words.pointer<double>();
+        segments.sum(first, sums, words.pointer<T>());
+    } else {
+        segments.best(words.pointer<int64_t>());
+    }
+    return &done;
+}
 
 template <class T>
 struct Network : Held {
@@ -83,7 +103,7 @@ Held *guarded(F f) {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-EXPORT int hm_version() { return 2; }
+EXPORT int hm_version() { return 3; }
 
 // A network of L layers, whose weights stay as they are. Null here and below: it failed.
 EXPORT Held *hm_network(int doubles, int L, const int64_t *words) {
@@ -100,6 +120,19 @@ EXPORT Held *hm_forward(Held *network, const int64_t *words) {
 
 EXPORT Held *hm_backward(Held *run, const int64_t *words) {
     return guarded([&] { return run->backward(Words(words)), run; });
+}
+
+// Sums over all segmentations, or the best one.
+EXPORT Held *hm_segments(int doubles, const int64_t *words) {
+    return guarded([&] { return doubles ? sum<double>(Words(words)) : sum<float>(Words(words)); });
+}
+
+// What hm_backward needs.
+EXPORT Held *hm_spell(int doubles, const int64_t *words) {
+    return guarded([&]() -> Held * {
+        if (doubles) return new Spelling<double>(Words(words));
+        return new Spelling<float>(Words(words));
+    });
 }
 
 EXPORT void hm_free(Held *held) { delete held; }

@@ -14,7 +14,7 @@ from pathlib import Path
 from hmrnn.errors import Note
 from hmrnn.ops.native import build
 
-ABI = 2
+ABI = 3
 """What hm_version returns."""
 _AVX2 = frozenset({"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})  # x86-64-v3, as Linux names its parts
 _NEEDED = {

@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmrnn.nn.dropout import drop_units
+from hmrnn.nn.dropout import factors
+from hmrnn.ops.native import segmental as native
 
 NONE = -1
 """Stands for a symbol before the start or after the end of a text."""
@@ -45,8 +46,13 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, scores: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
+        if native.takes(scores):
+            total, posterior = native.sums(scores, first)
+            ctx.save_for_backward(posterior)
+            ctx.mark_non_differentiable(posterior)
+            return total.to(scores.dtype), posterior
         T, K, B = scores.shape
-        s = scores.double()
+        s = scores.masked_fill(_beyond(T, K, scores.device)[..., None], _IMPOSSIBLE).double()
         # by_end[e, j] is the segment that ends before e + 1 and has K - j symbols; it starts at e + 1 - (K - j)
         padded = torch.cat([s.new_full((K - 1, K, B), _IMPOSSIBLE), s])
         by_end = torch.stack([padded[j : j + T, K - 1 - j] for j in range(K)], dim=1)  # (T, K, B)
@@ -81,8 +87,7 @@ def sum_segmentations(scores: Tensor, first: Tensor | None = None) -> Sums:
             beyond T are not counted, whatever their scores.
         first: (T + 1, B): the log-weight of segmentations that begin at t; by default all begin at 0.
     """
-    T, K, B = scores.shape
-    scores = scores.masked_fill(_beyond(T, K, scores.device)[..., None], _IMPOSSIBLE)
+    T, _, B = scores.shape
     if first is None:
         first = torch.full((T + 1, B), _IMPOSSIBLE, dtype=torch.float64, device=scores.device)
         first[0] = 0.0
@@ -91,8 +96,22 @@ def sum_segmentations(scores: Tensor, first: Tensor | None = None) -> Sums:
 
 def best_segmentation(scores: Tensor) -> list[list[int]]:
     """The most probable segmentation (Viterbi) by ``scores`` (T, K, B): the ends of each sequence, the last one T."""
+    T, _, B = scores.shape
+    length = (native.best if native.takes(scores) else _best)(scores.detach()).numpy()
+    result = []
+    for b in range(B):
+        ends, t = [], T
+        while t > 0:
+            ends.append(t)
+            t -= int(length[t, b])
+        result.append(ends[::-1])
+    return result
+
+
+def _best(scores: Tensor) -> Tensor:
+    """(T + 1, B): the length of the last segment of the best segmentation that ends at t."""
     T, K, B = scores.shape
-    s = scores.detach().masked_fill(_beyond(T, K, scores.device)[..., None], _IMPOSSIBLE).double().cpu().numpy()
+    s = scores.masked_fill(_beyond(T, K, scores.device)[..., None], _IMPOSSIBLE).double().cpu().numpy()
     best = np.full((K + T + 1, B), _IMPOSSIBLE)  # K places later
     best[K] = 0.0
     length = np.zeros((T + 1, B), np.int64)
@@ -102,14 +121,7 @@ def best_segmentation(scores: Tensor) -> list[list[int]]:
         ways = best[starts + K] + np.where(starts[:, None] >= 0, s[np.maximum(starts, 0), lengths - 1], _IMPOSSIBLE)
         length[t] = ways.argmax(0) + 1
         best[t + K] = ways.max(0)
-    result = []
-    for b in range(B):
-        ends, t = [], T
-        while t > 0:
-            ends.append(t)
-            t -= int(length[t, b])
-        result.append(ends[::-1])
-    return result
+    return torch.from_numpy(length)
 
 
 def _beyond(T: int, K: int, device: torch.device) -> Tensor:
@@ -194,26 +206,48 @@ class SegmentalHead(nn.Module):
         T, B, _ = context.shape
         K = self.longest
         inside = following[:, :-1].movedim(1, 0).reshape(K, T * B)  # (K, N)
-        symbols = inside.clamp(min=0)
-        hidden = torch.tanh(self.start(F.dropout(context, self.dropout, self.training))).reshape(1, T * B, -1)
-        x = torch.cat([self.embedding.weight[-1:].expand(T * B, -1)[None], self.embedding(symbols[:-1])])
-        out, _ = self.decoder(self._dropped(x), hidden.contiguous())
-        out = self._dropped(out)  # (K, N, size)
-        spelt = -F.cross_entropy(self.spell(out).flatten(0, 1).float(), symbols.flatten(), reduction="none")
-        stop = self.end(out[1:]).squeeze(-1).float()  # (K-1, N): whether it ends after 1 .. K-1 symbols
-        ends, goes_on = F.logsigmoid(stop), F.logsigmoid(-stop)
-        nothing = torch.zeros_like(spelt.reshape(K, -1)[:1])
-        prefix = spelt.reshape(K, -1).cumsum(0) + torch.cat([nothing, goes_on]).cumsum(0)
+        hidden = torch.tanh(self.start(F.dropout(context, self.dropout, self.training))).reshape(T * B, -1)
+        spelt, stop = self._spell(hidden, inside, B)  # (K, N)
+        ends, goes_on = F.logsigmoid(stop[1:]), F.logsigmoid(-stop[1:])  # after 1 .. K-1 symbols
+        nothing = torch.zeros_like(spelt[:1])
+        prefix = spelt.cumsum(0) + torch.cat([nothing, goes_on]).cumsum(0)
         closed = prefix + torch.cat([ends, nothing])  # after K symbols it ends in any case
         if self.gate is not None:
-            share = self.gate(hidden[0]).squeeze(-1).float()
+            share = wide(self.gate(hidden)).squeeze(-1)
             closed = torch.logaddexp(closed + F.logsigmoid(-share), self.known(inside) + F.logsigmoid(share))
         broken = self._broken(following).movedim(1, 0).reshape(K, T * B)
         return Scores(*((part - broken).reshape(K, T, B).movedim(0, 1) for part in (closed, prefix)))
 
-    def _dropped(self, x: Tensor) -> Tensor:
-        """x (K, N, size) in training: units are dropped, the same ones within a segment, which takes less time."""
-        return drop_units(x, self.dropout) if self.training and self.dropout else x
+    def _spell(self, hidden: Tensor, inside: Tensor, B: int) -> tuple[Tensor, Tensor]:
+        """The log-probability of each symbol (K, N) of the segments that start with ``hidden``, and the score of an end
+        before it; 0 where there is none.
+
+        In training units of the symbols that are read are dropped, the same ones in a sequence, so that each symbol is
+        multiplied once for a sequence and not for every start; and units of the output, the same ones in a segment.
+        """
+        K, N = inside.shape
+        signs, drop = self.num_symbols + 1, self.training and self.dropout > 0
+        first = inside.new_full((1, N), self.num_symbols)
+        read = torch.cat([first, inside[:-1]]).clamp(min=0)
+        embedding, mask = self.embedding.weight, None
+        if drop:
+            read = read + torch.arange(N, device=read.device) % B * signs
+            kinds = read.new_zeros(B * signs)
+            kinds[read] = 1
+            which, read = kinds.nonzero()[:, 0], (kinds.cumsum(0) - 1)[read]
+            kept = factors(embedding.new_empty(B, embedding.shape[1]), self.dropout)
+            embedding = embedding[which % signs] * kept[which // signs]
+            mask = factors(hidden, self.dropout)
+        if native.takes(hidden):
+            W, U, of_input, b = self.decoder.parameters()
+            weight, offset = (torch.cat([a, b]) for a, b in zip(self.spell.parameters(), self.end.parameters()))
+            return native.spell(hidden, F.linear(embedding, W, of_input), U, b, weight, offset, mask, read, inside)
+        out = self.decoder(embedding[read], hidden[None].contiguous())[0]
+        out = out if mask is None else out * mask  # (K, N, size)
+        spelt = -F.cross_entropy(wide(self.spell(out)).flatten(0, 1), inside.clamp(min=0).flatten(), reduction="none")
+        there = (inside >= 0).cumprod(0).bool()
+        before = torch.cat([torch.ones_like(there[:1]), there[:-1]])
+        return spelt.reshape(K, N) * there, wide(self.end(out)).squeeze(-1) * before
 
     def score(self, symbols: Tensor, hidden: Sequence[Any], following: Tensor) -> Scores:
         """Scores (T, K, B) of the segments that begin after each step.
@@ -259,6 +293,11 @@ class SegmentalHead(nn.Module):
         place = torch.searchsorted(keys, asked).clamp(max=len(keys) - 1)
         found = (keys[place] == asked) & (inside >= 0).cumprod(0).bool()
         return torch.where(found, cast(Tensor, self.shares)[order[place]].float(), _IMPOSSIBLE)
+
+
+def wide(x: Tensor) -> Tensor:
+    """x in at least single precision."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def hashes(symbols: Tensor) -> Tensor:

@@ -1,0 +1,97 @@
+"""Segments of a text in the native library: sums over all segmentations, the best one, and the GRU that spells them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hmrnn.errors import InputError
+from hmrnn.ops.interface import first_only
+from hmrnn.ops.native import library
+from hmrnn.ops.native.engine import call, freed_with, plain, words
+
+LEAST = 1e-6
+"""The speller has no gradient, in float32, where that of its scores is below this share of the largest one."""
+
+
+def takes(a: Tensor) -> bool:
+    """Whether the library computes with tensors such as ``a``."""
+    return a.device.type == "cpu" and a.dtype in (torch.float32, torch.float64) and library.why_not() is None
+
+
+def sums(scores: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+    """The log of the sum over all segmentations (B,), in float64, and the posterior of each segment (T, K, B)."""
+    T, K, B = scores.shape
+    scores, first = plain(scores), plain(first)
+    total, posterior = first.new_empty(B), torch.empty_like(scores)
+    given = words([T, K, B, scores, first, total, posterior])
+    call("hm_segments", scores.dtype == torch.float64, given)
+    return total, posterior
+
+
+def best(scores: Tensor) -> Tensor:
+    """(T + 1, B): the length of the last segment of the best segmentation that ends at t."""
+    T, K, B = scores.shape
+    scores, lengths = plain(scores), torch.empty(T + 1, B, dtype=torch.int64)
+    call("hm_segments", scores.dtype == torch.float64, words([T, K, B, scores, None, lengths]))
+    return lengths
+
+
+def spell(
+    start: Tensor,  # (N, H)
+    table: Tensor,  # (rows, 3H): what may be read, multiplied by the input matrix, with its bias
+    U: Tensor,  # (3H, H), rows in the order r, z, n
+    b: Tensor,  # (3H,)
+    weight: Tensor,  # (signs + 1, H): the output layer; its last row scores an end
+    offset: Tensor,  # (signs + 1,)
+    mask: Tensor | None,  # (N, H): factors of the output
+    read: Tensor,  # (K, N) int64: the row of the table that is read before each symbol
+    symbols: Tensor,  # (K, N) int64: the symbols that are spelt; negative after the last one
+) -> tuple[Tensor, Tensor]:
+    """The log-probability of each symbol and the score of an end before it, both (K, N); 0 where there is none."""
+    N, H = start.shape
+    wanted = [
+        (start, (N, H)), (table, (len(table), 3 * H)), (U, (3 * H, H)), (b, (3 * H,)), (weight, (len(weight), H)),
+        (offset, (len(weight),)), *([] if mask is None else [(mask, (N, H))]),
+    ]  # fmt: skip
+    for a, shape in wanted:
+        if a.shape != shape or a.dtype != start.dtype or a.device != start.device:
+            raise InputError(f"expected {start.dtype} {shape} on cpu; got {a.dtype} {tuple(a.shape)} on {a.device}")
+    for indices, most in ((read, len(table)), (symbols, len(weight) - 1)):
+        if indices.shape != (len(read), N) or indices.dtype != torch.int64 or bool((indices >= most).any()):
+            raise InputError(f"symbols must be int64 {(len(read), N)} below {most}; got {tuple(indices.shape)}")
+    if bool((read < 0).any()):
+        raise InputError("rows of the table must not be negative")
+    spelt, stop = _Spell.apply(start, table, U, b, weight, offset, mask, read, symbols)
+    return spelt, stop
+
+
+class _Spell(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *given: Tensor | None) -> tuple[Tensor, Tensor]:
+        tensors = [None if a is None else plain(a) for a in given]
+        start, table, _, _, _, offset, _, read, _ = tensors
+        assert start is not None
+        assert table is not None
+        assert offset is not None
+        assert read is not None
+        (N, H), K, keep = start.shape, len(read), any(ctx.needs_input_grad)
+        spelt, stop = start.new_zeros(K, N), start.new_zeros(K, N)
+        exact = start.dtype == torch.float64
+        numbers = [N, K, H, len(offset) - 1, len(table), keep]
+        order = [*tensors[7:], *tensors[:7], spelt, stop]
+        made = call("hm_spell", exact, words([*numbers, *order], [0.0 if exact else LEAST]))
+        token = torch.empty(0)  # holds what was made as long as autograd holds what was saved
+        token.made, token.read = freed_with(token, made), order  # type: ignore[attr-defined]
+        ctx.save_for_backward(token, *tensors[:6])
+        return spelt, stop
+
+    @staticmethod
+    @first_only("the segmental head gives first derivatives only")
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        token, *tensors = ctx.saved_tensors
+        found = [torch.zeros_like(a) for a in tensors]
+        call("hm_backward", token.made, words([*(plain(a) for a in grads), *found]))
+        return (*found, None, None, None)
