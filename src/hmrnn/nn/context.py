@@ -21,6 +21,8 @@ class Condition(NamedTuple):
     clock: Tensor | None = None
     """(B,): the steps before the chunk (``model.time`` elapsed; zeros if None), or from its first step to the end of
     the sequence (left)."""
+    text: Tensor | None = None
+    """(B, U) int64: what each sequence says, for a network with a window over it; 0 after its end."""
 
     def after(self, steps: int, time: str) -> Condition:
         """The same after ``steps`` more steps."""

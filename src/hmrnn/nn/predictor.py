@@ -150,7 +150,8 @@ def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tenso
     if hasattr(model.output, "gates"):  # otherwise h goes to the head as it is
         for l, embed in enumerate(model.output.embeddings):
             gates = model.output.gates.out_features * embed.in_features
-            total = total + moved[..., l] * (embed.weight.numel() + gates)
+            new = moved[..., l] if l < moved.shape[-1] else 1  # what stands beside the layers is always new
+            total = total + new * (embed.weight.numel() + gates)
     return total.expand(moved.shape[:2])
 
 
@@ -180,6 +181,7 @@ class Predictor(nn.Module):
             symbols, or one with several embeddings. None: the steps are vectors already.
         engine: the implementation of the recurrence.
         detectors: how the detectors of "hm-lstm" and "hrnn" decide.
+        beside: sizes of what else the output module reads, beside h of all layers.
 
     Example: symbols, each with the time since the one before::
 
@@ -218,6 +220,7 @@ class Predictor(nn.Module):
         embedding: nn.Module | None = None,
         engine: str = "auto",
         detectors: DetectorConfig | None = None,
+        beside: Sequence[int] = (),
     ) -> None:
         super().__init__()
         self.config = config
@@ -226,7 +229,7 @@ class Predictor(nn.Module):
             self.dropout_embedding = 0.0
         self.rnn: Any = make_rnn(input_size + extra_size(config), config, engine, detectors)
         self.context = make_context(config, self.rnn.hidden_sizes)
-        self.output = make_output(self.rnn.hidden_sizes, config)
+        self.output = make_output((*self.rnn.hidden_sizes, *beside), config)
 
     def expect(self, embedding: Tensor) -> Prediction:
         """The prediction from an output embedding (..., output_size)."""

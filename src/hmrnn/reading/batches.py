@@ -69,17 +69,27 @@ class Batch(NamedTuple):
     """(B,) int64: the index of the sequence; -1 for a padding row."""
     conditions: np.ndarray | None
     """(B,) int64 or (B, numbers) float32; zeros in a padding row. None if there are none."""
+    texts: np.ndarray | None = None
+    """(B, U) int64: what each sequence says; zeros in a padding row. None if that is not read."""
 
 
 class Batches(ABC):
     """The padded batches of each epoch, all of ``batch_size`` rows, as :class:`Plan` arranges them by ``seed``.
 
     ``counts`` (n,) are the steps of each sequence; a batch is as long as :func:`padded_length` says. One with fewer
-    sequences than rows is completed by padding rows. ``conditions`` (n,) or (n, numbers) are encoded.
+    sequences than rows is completed by padding rows. ``conditions`` (n,) or (n, numbers) and ``texts`` (n, U) are
+    encoded.
     """
 
-    def __init__(self, counts: np.ndarray, batch_size: int, seed: int | None, conditions: np.ndarray | None) -> None:
-        self.plan, self.conditions = Plan(counts, batch_size, seed), conditions
+    def __init__(
+        self,
+        counts: np.ndarray,
+        batch_size: int,
+        seed: int | None,
+        conditions: np.ndarray | None,
+        texts: np.ndarray | None = None,
+    ) -> None:
+        self.plan, self.conditions, self.texts = Plan(counts, batch_size, seed), conditions, texts
 
     def __len__(self) -> int:
         return len(self.plan)
@@ -97,8 +107,13 @@ class Batches(ABC):
         inputs, targets = (np.zeros((T, B, *part.shape[1:]), part.dtype) for part in pairs[0])
         for b, (read, following) in enumerate(pairs):
             inputs[: len(read), b], targets[: len(read), b] = read, following
-        conditions = None
-        if self.conditions is not None:
-            conditions = np.zeros((B, *self.conditions.shape[1:]), self.conditions.dtype)
-            conditions[: len(chosen)] = self.conditions[chosen]
-        return Batch(inputs, targets, counted, rows, conditions)
+        return Batch(inputs, targets, counted, rows, *(_rows(a, chosen, B) for a in (self.conditions, self.texts)))
+
+
+def _rows(values: np.ndarray | None, chosen: np.ndarray, count: int) -> np.ndarray | None:
+    """The ``chosen`` rows of an array, followed by zeros; None of None."""
+    if values is None:
+        return None
+    rows = np.zeros((count, *values.shape[1:]), values.dtype)
+    rows[: len(chosen)] = values[chosen]
+    return rows

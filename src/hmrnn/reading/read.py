@@ -258,10 +258,10 @@ def segment_many(
         steps = torch.nn.utils.rnn.pad_sequence(group)  # (T, B, ...)
         finders = [] if ends is None else [ends(each.cpu().numpy()) for each in group]
         parts = []
-        condition = model.condition
-        if model.context is not None:
+        condition = model.condition.chosen(places)
+        if model.config.time != "none":
             left = torch.tensor([len(sequence) for sequence in group]) if model.config.time == "left" else None
-            condition = condition.chosen(places)._replace(clock=left)
+            condition = condition._replace(clock=left)
         for start, made in zip(range(0, len(steps), chunk), read(model, steps.split(chunk), condition=condition)):
             parts.append(measured(model, made))
             at = np.arange(start, start + len(made.steps))[:, None]

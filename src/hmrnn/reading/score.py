@@ -90,14 +90,14 @@ class Sums:
 
 
 def to_tensors(batch: Batch, device: torch.device, columns: slice = slice(None)) -> tuple[Tensor, ...]:
-    """Inputs and targets (T, B, ...), counted steps (B,) and, if there are conditions, these: (B,) or (1, B, numbers).
+    """Inputs and targets (T, B, ...), counted steps (B,) and, if there are any, conditions and texts.
 
-    Of some rows; copied to a GPU without waiting for it.
+    These are (B,), (1, B, numbers) or (1, B, letters). Of some rows; copied to a GPU without waiting for it.
     """
     arrays = [batch.inputs[:, columns], batch.targets[:, columns], batch.counted[columns]]
-    if batch.conditions is not None:
-        chosen = batch.conditions[columns]
-        arrays.append(chosen if chosen.ndim == 1 else chosen[None])
+    for more in (batch.conditions, batch.texts):
+        if more is not None:
+            arrays.append(more[columns] if more.ndim == 1 else more[None, columns])
     tensors = [torch.tensor(a) for a in arrays]
     if device.type == "cuda":
         tensors = [a.pin_memory().to(device, non_blocking=True) for a in tensors]
@@ -108,9 +108,10 @@ def unpack(batch: tuple[Tensor, ...], config: ModelConfig) -> tuple[Tensor, Tens
     """Inputs, targets, what is counted (T, B), and the condition."""
     inputs, targets, counted, *rest = batch
     steps = torch.arange(len(inputs), device=inputs.device)[:, None]  # (T, 1)
-    value = rest[0] if rest else None
-    value = value[0] if value is not None and value.dim() == 3 else value
-    return inputs, targets, steps < counted, Condition(value, counted if config.time == "left" else None)
+    given = [a[0] if a.dim() == 3 else a for a in rest]
+    value = given.pop(0) if config.conditioned else None
+    clock = counted if config.time == "left" else None
+    return inputs, targets, steps < counted, Condition(value, clock, given[0] if given else None)
 
 
 def read_all(

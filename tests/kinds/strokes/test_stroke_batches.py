@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,11 +11,13 @@ from hypothesis import strategies as st
 from lines import some
 
 from hmrnn.kinds.strokes.batches import StrokeBatches
+from hmrnn.kinds.strokes.settings import StrokeModelConfig
 from hmrnn.kinds.strokes.strokes import Scale, Strokes
 from hmrnn.reading.batches import padded_length
 from refusals import refused
 
 LINES = some(103)
+MODEL = StrokeModelConfig()
 SCALE = Scale.of(LINES)
 
 
@@ -23,7 +27,7 @@ def rows(batches: StrokeBatches, epoch: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("seed", [None, 3])
 def test_every_line_once_with_exactly_its_points(seed: int | None) -> None:
-    batches = StrokeBatches(LINES, SCALE, 8, seed=seed)
+    batches = StrokeBatches(LINES, SCALE, 8, MODEL, seed=seed)
     assert len(batches) == 13
     seen = []
     for k in range(len(batches)):
@@ -47,7 +51,9 @@ def test_every_line_once_with_exactly_its_points(seed: int | None) -> None:
 
 
 def test_halts_mark_the_last_point_of_each_line() -> None:
-    plain, halting = (StrokeBatches(LINES, SCALE, 8, halt=halt).batch(0, 12) for halt in (False, True))
+    plain, halting = (
+        StrokeBatches(LINES, SCALE, 8, dataclasses.replace(MODEL, halt=halt)).batch(0, 12) for halt in (False, True)
+    )
     np.testing.assert_array_equal(halting.targets[..., :3], plain.targets)
     assert halting.inputs.shape[-1] == 3
     assert halting.targets.dtype == np.float32
@@ -56,12 +62,12 @@ def test_halts_mark_the_last_point_of_each_line() -> None:
 
 
 def test_fixed_by_seed_and_epoch() -> None:
-    first = rows(StrokeBatches(LINES, SCALE, 8, seed=1), 0)
-    one = StrokeBatches(LINES, SCALE, 8, seed=1)
+    first = rows(StrokeBatches(LINES, SCALE, 8, MODEL, seed=1), 0)
+    one = StrokeBatches(LINES, SCALE, 8, MODEL, seed=1)
     assert rows(one, 4) != first
     assert rows(one, 0) == first
-    assert rows(StrokeBatches(LINES, SCALE, 8, seed=2), 0) != first
-    fixed = StrokeBatches(LINES, SCALE, 8)
+    assert rows(StrokeBatches(LINES, SCALE, 8, MODEL, seed=2), 0) != first
+    fixed = StrokeBatches(LINES, SCALE, 8, MODEL)
     assert rows(fixed, 0) == rows(fixed, 1)
     ordered = [i for batch in rows(fixed, 0) for i in batch if i >= 0]
     assert np.diff(LINES.lengths[ordered]).min() >= 0
@@ -69,7 +75,7 @@ def test_fixed_by_seed_and_epoch() -> None:
 
 def test_similar_lengths_share_a_batch() -> None:
     lines = Strokes.of([np.ones((n, 3)) * (1, n, 1) for n in np.random.default_rng(0).integers(300, 2000, 640)])
-    batches = StrokeBatches(lines, SCALE, 32, seed=1)
+    batches = StrokeBatches(lines, SCALE, 32, MODEL, seed=1)
     plan = [batches.batch(0, k) for k in range(len(batches))]
     used = sum(int(batch.counted.sum()) for batch in plan)
     paid = sum(batch.inputs.shape[0] * 32 for batch in plan)
@@ -83,7 +89,7 @@ def test_similar_lengths_share_a_batch() -> None:
 @given(n=st.integers(1, 70), batch_size=st.integers(1, 33))
 def test_no_batch_overflows_and_fillers_are_spread(n: int, batch_size: int) -> None:
     lines = LINES.select(range(n))
-    batches = StrokeBatches(lines, SCALE, batch_size, seed=1)
+    batches = StrokeBatches(lines, SCALE, batch_size, MODEL, seed=1)
     assert sorted(i for batch in rows(batches, 0) for i in batch if i >= 0) == list(range(n))
     filled = [sum(i < 0 for i in batch) for batch in rows(batches, 0)]
     assert max(filled) - min(filled) <= 1
@@ -105,8 +111,8 @@ def test_few_shapes() -> None:
 
 def test_refused() -> None:
     with refused():
-        StrokeBatches(LINES, SCALE, 0)
+        StrokeBatches(LINES, SCALE, 0, MODEL)
     with refused():
-        StrokeBatches(Strokes.of([[(0, 0, 0), (1, 1, 1)], [(0, 0, 1)]], ["tick", "dot"]), SCALE, 1)
+        StrokeBatches(Strokes.of([[(0, 0, 0), (1, 1, 1)], [(0, 0, 1)]], ["tick", "dot"]), SCALE, 1, MODEL)
     with refused():
-        StrokeBatches(LINES.select([]), SCALE, 1)
+        StrokeBatches(LINES.select([]), SCALE, 1, MODEL)

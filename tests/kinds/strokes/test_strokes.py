@@ -31,7 +31,7 @@ def test_sequences() -> None:
     np.testing.assert_array_equal(strokes[-1], second)
     assert [len(s) for s in strokes] == [5, 3]
     for which, k in ((None, 0), ("1", 0), ("2", 1), ("b", 1)):
-        np.testing.assert_array_equal(strokes.line(which), strokes[k])
+        np.testing.assert_array_equal(strokes.line(which)[0], strokes[k])
     with pytest.raises(IndexError):
         strokes[2]
     for which in ("c", "3", "0", ""):

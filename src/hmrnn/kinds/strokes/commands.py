@@ -44,7 +44,7 @@ class StrokeCommands(SequenceCommands):
             yield Section(text=f"wrote {arguments.archive}: {lines:,} lines")
         yield from super().data(dataclasses.replace(config, data=data), arguments)
 
-    def read(self, model: StrokeModel, arguments: Any) -> np.ndarray:
+    def read(self, model: StrokeModel, arguments: Any) -> Strokes:
         strokes = read_strokes(arguments.file) if arguments.file else model.corpus().valid
         return strokes.line(arguments.line)
 
@@ -67,8 +67,8 @@ class StrokeCommands(SequenceCommands):
         yield Section(text=str(result), record=record(result))
 
     def segment(self, model: StrokeModel, arguments: Any) -> Iterable[Section]:
-        steps = self.read(model, arguments)
-        found = model.segment(steps)
+        line = self.read(model, arguments)
+        found, steps = model.segment(line), line[0]
         lines = [f"{counted(len(found), 'point')}, {counted(int(steps[:, 2].sum()), 'stroke')}"]
         for level, agreed in against_pen_ups(found, steps).items():
             count = len(found.ends(level))
@@ -89,7 +89,7 @@ class StrokeCommands(SequenceCommands):
             raise InputError(f"--seconds is for pictures, and {out} is to hold strokes; leave it out")
         if not as_strokes:
             check_drawing_path(out, arguments.seconds, others=ENDINGS)
-        prime = read_strokes(arguments.prime).line(arguments.line) if arguments.prime else None
+        prime = read_strokes(arguments.prime).line(arguments.line)[0] if arguments.prime else None
         lines = model.sheet(
             1 if arguments.samples is None else arguments.samples,
             600 if arguments.length is None else arguments.length,
@@ -107,8 +107,8 @@ class StrokeCommands(SequenceCommands):
         if warning := scribble(model.network, model.scale, lines):
             yield Section(text=warning, aside=True)
 
-    def drawn(self, model: StrokeModel, name: str, given: np.ndarray, found: Segmentation, arguments: Any) -> Figure:
-        return model.figure(name, given, found, arguments.levels)
+    def drawn(self, model: StrokeModel, name: str, given: Strokes, found: Segmentation, arguments: Any) -> Figure:
+        return model.figure(name, given[0], found, arguments.levels)
 
     def quick(self, config: Config) -> Config:
         tiny = dataclasses.replace(config, model=StrokeModelConfig(hidden_size=(16,), output_size=16, mixtures=3))
@@ -133,7 +133,7 @@ def _lines(paths: Sequence[str]) -> Strokes:
 def _rows(model: StrokeModel, strokes: Strokes) -> list[scores.Row]:
     """The segment ends of every level, and those of the baselines, against the ends of pen strokes."""
     lines = list(strokes)
-    found = [model.segment(line) for line in lines]
+    found = model.segment_many(strokes)
     ends = [[one.ends(level) for one in found] for level in range(1, found[0].levels + 1)]
     surprises = [np.asarray(one.bits) for one in found]
     lifted: dict[str, Sequence[ArrayLike]] = {"where the pen was lifted": [pen_ups(line) for line in lines]}

@@ -23,12 +23,15 @@ from hmrnn.utils.archives import Progress, count_progress
 from hmrnn.utils.cache import SourceState, entry_names, folder, source_state, total_size, unusable
 
 _CACHE_VERSION = 2
+MOST_UNUSUAL = 2.5
+"""A text does not fit a line that has so many times as many points a letter as most lines, or as few."""
 
 
-def load_strokes(config: StrokeData, progress: Progress | None = None) -> StrokeCorpus:
+def load_strokes(config: StrokeData, progress: Progress | None = None, *, texts: bool = False) -> StrokeCorpus:
     """The corpus that ``config`` names. Parsed XML files and synthetic handwriting are cached.
 
-    ``progress`` is called with the bytes read so far and the total (of synthetic handwriting: lines).
+    ``progress`` is called with the bytes read so far and the total (of synthetic handwriting: lines). With ``texts``
+    lines are left out, and named, that have no text or one that does not fit.
     """
     found = read_collection(config, progress)
     if config.condition:
@@ -49,8 +52,28 @@ def load_strokes(config: StrokeData, progress: Progress | None = None) -> Stroke
             value=fewest,
         )
     strokes = found.select(kept)
+    strokes = _with_texts(strokes, title) if texts else strokes
     train, valid, test = (strokes.select(part) for part in _split(config, strokes, title))
     return StrokeCorpus(title, Scale.of(train), train, valid, test, len(found) - len(kept))
+
+
+def _with_texts(strokes: Strokes, title: str) -> Strokes:
+    """The lines whose text fits them: of about as many points a letter as most have."""
+    counts = np.array([len(text.strip()) for text in strokes.texts or [""] * len(strokes)])
+    said = counts > 0
+    if not said.any():
+        raise InputError(
+            f"{title} does not say what its lines say; a window needs a text for each", setting="data.path"
+        )
+    each = strokes.lengths / counts.clip(min=1)
+    usual = float(np.median(each[said]))
+    fits = said & (each > usual / MOST_UNUSUAL) & (each < usual * MOST_UNUSUAL)
+    reasons = (
+        f"{name}: {f'{points:.0f} points a letter, where most lines have {usual:.0f}' if known else 'no text'}"
+        for name, points, known, fit in zip(strokes.names, each, said, fits)
+        if not fit
+    )
+    return dataclasses.replace(strokes.select(np.flatnonzero(fits)), skipped=(*strokes.skipped, *reasons))
 
 
 def read_collection(config: StrokeData, progress: Progress | None = None) -> Strokes:

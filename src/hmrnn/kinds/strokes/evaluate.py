@@ -12,7 +12,6 @@ import numpy as np
 from hmrnn.kinds.strokes.batches import StrokeBatches
 from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import Scale, Strokes
-from hmrnn.reading.conditions import encode
 from hmrnn.reading.score import Score, read_all
 
 
@@ -55,11 +54,9 @@ def evaluate_strokes(
     batch; the sums are then added up. ``how`` may hold ``precision`` and ``progress``.
     """
     conditions = None
-    if model.config.conditioned and strokes.conditions:
-        conditions = encode(strokes.conditions, model.config)
-    elif model.config.conditioned and model.condition.value is not None:
+    if model.config.conditioned and not strokes.conditions and model.condition.value is not None:
         conditions = model.condition.value.expand(len(strokes), *model.condition.value.shape[1:]).cpu().numpy()
-    batches = StrokeBatches(strokes, scale, batch_size, conditions=conditions, halt=model.config.halt)
+    batches = StrokeBatches(strokes, scale, batch_size, model.config, conditions=conditions)
     points, (nats,), work = read_all(model, batches, share, **how).result(share[1])
     return StrokeEvaluation(*work, len(strokes), points, -nats / len(strokes))
 

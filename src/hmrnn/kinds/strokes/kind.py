@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hmrnn.config import OF_TEXT, Config, DataConfig
+from hmrnn.config.changes import replaced
 from hmrnn.kind import InputSpec, Kind, Measure
 from hmrnn.kinds.strokes.options import OPTIONS
 from hmrnn.kinds.strokes.presets import NOTES, PRESETS
@@ -60,11 +61,14 @@ class Handwriting(Kind):
     def load(self, config: Config, progress: Any = None) -> StrokeCorpus:
         from hmrnn.kinds.strokes.corpus import load_strokes
 
-        return load_strokes(config.data, progress)
+        return load_strokes(config.data, progress, texts=config.model.window != "none")
 
     def settle(self, config: Config, corpus: StrokeCorpus) -> Config:
+        from hmrnn.kinds.strokes.window import alphabet_of
         from hmrnn.reading.conditions import fitted
 
+        if config.model.window != "none" and not config.model.alphabet:
+            config = replaced(config, {"model.alphabet": alphabet_of(corpus.train.texts)})
         return fitted(config, corpus.conditions)
 
     def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> HandwritingModel:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
+import torch
+from torch import Tensor
 
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
@@ -16,9 +18,11 @@ from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.corpus import StrokeCorpus, load_strokes
 from hmrnn.kinds.strokes.evaluate import StrokeEvaluation, evaluate_strokes
 from hmrnn.kinds.strokes.network import HandwritingModel
-from hmrnn.kinds.strokes.strokes import Scale, Strokes
+from hmrnn.kinds.strokes.strokes import Scale, Strokes, joined
+from hmrnn.kinds.strokes.window import encode_texts
 from hmrnn.kinds.strokes.write import write
 from hmrnn.nn.checks import argument
+from hmrnn.nn.context import Condition
 from hmrnn.nn.predictor import conditioned
 from hmrnn.pretrained.model import ConditionLike, Model, Progress
 from hmrnn.reading.read import segment_many
@@ -26,6 +30,19 @@ from hmrnn.reading.sample import check_room
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+MOST_POINTS = 80
+"""Points of a line that is written, for each letter of its text; it then ends where it is."""
+
+
+class Written(NamedTuple):
+    """A line that was written."""
+
+    steps: np.ndarray
+    """(T, 3): Δx, Δy and 1 where the pen is lifted after the point."""
+    letters: np.ndarray
+    """(T,): the place in the text of the letter that each point belongs to."""
 
 
 @dataclasses.dataclass(repr=False)
@@ -47,24 +64,27 @@ class StrokeModel(Model):
     def reads(self) -> Scale:
         return self.scale
 
-    def segment(self, line: np.ndarray, *, condition: ConditionLike = None, progress: Progress = None) -> Segmentation:
+    def segment(
+        self, line: np.ndarray | Strokes, *, condition: ConditionLike = None, progress: Progress = None
+    ) -> Segmentation:
         """The segments that the detectors find in a line, at every level.
 
         A point is shown as o, the last point of a stroke as ^. A line is read in one piece: ``progress`` is not called.
+        A model that writes texts reads what the line says, so give it as :class:`Strokes`, with its text.
         """
-        return self.segment_many([line], condition=condition)[0]
+        return self.segment_many(self._strokes(line), condition=condition)[0]
 
     def segment_many(
-        self, lines: Iterable[np.ndarray], *, batch: int = 32, condition: ConditionLike = None
+        self, lines: Strokes | Iterable[np.ndarray], *, batch: int = 32, condition: ConditionLike = None
     ) -> list[Segmentation]:
         """As :meth:`segment`, for each line by itself; ``batch`` lines of similar length are read side by side.
 
         ``condition`` may be a list with one for each line.
         """
-        steps = [self._strokes(line)[0] for line in lines]
-        with conditioned(self.network, self.as_condition(condition, len(steps))):
-            lines = [self.scale.encode(line) for line in steps]
-            return segment_many(self.network, lines, self.scale.pieces, batch=argument("batch", batch, Count))
+        strokes = lines if isinstance(lines, Strokes) else joined([self._strokes(line) for line in lines])
+        with conditioned(self.network, self._told(strokes, condition)):
+            encoded = [self.scale.encode(line) for line in strokes]
+            return segment_many(self.network, encoded, self.scale.pieces, batch=argument("batch", batch, Count))
 
     def generate(
         self,
@@ -114,9 +134,86 @@ class StrokeModel(Model):
         self, lines: np.ndarray | Strokes, *, condition: ConditionLike = None, progress: Progress = None
     ) -> StrokeEvaluation:
         """Log-likelihood per sequence in nats, of a line or a set of them; boundary rates, updates, multiply-adds."""
-        strokes = lines if isinstance(lines, Strokes) else self._strokes(lines)
+        strokes = self._strokes(lines)
         with conditioned(self.network, self.as_condition(condition, len(strokes))):
             return evaluate_strokes(self.network, strokes, self.scale, progress=progress).checked()
+
+    def write(
+        self,
+        text: str,
+        *,
+        style: Strokes | None = None,
+        bias: float = 1.0,
+        temperature: float = 1.0,
+        seed: int | None = None,
+        condition: ConditionLike = None,
+        progress: Progress = None,
+    ) -> Written:
+        """A line that says ``text``, in a hand of its own or in that of ``style``, a line with its text.
+
+        The model must have been trained with ``model.window``; with ``model.halt`` it ends the line by itself.
+        """
+        return self.write_many(
+            [text], style=style, bias=bias, temperature=temperature, seed=seed, condition=condition, progress=progress
+        )[0]
+
+    def write_many(
+        self,
+        texts: Sequence[str],
+        *,
+        style: Strokes | None = None,
+        bias: float = 1.0,
+        temperature: float = 1.0,
+        seed: int | None = None,
+        condition: ConditionLike = None,
+        progress: Progress = None,
+    ) -> list[Written]:
+        """As :meth:`write`, a line for each text, side by side."""
+        if self.network.window is None:
+            raise InputError("this model cannot write a text; train one with model.window soft")
+        texts = argument("texts", texts, Sequence[str])
+        if not texts or not all(text.strip() for text in texts):
+            raise InputError("a text to write must have a letter", setting="text")
+        start = None if style is None else self._strokes(style)
+        if start is not None and not (start.texts and start.texts[0]):
+            raise InputError("must be a line with its text", setting="style")
+        before = "" if start is None else f"{start.texts[0].strip()} "
+        said = self.as_texts([before + text for text in texts])
+        points = MOST_POINTS * max(map(len, texts))
+        check_room(self.network, len(texts), points, "points")
+        told = self.as_condition(condition, len(texts))._replace(text=said)
+        lines = write(
+            self.network, self.scale, points, samples=len(texts), bias=bias, temperature=temperature,
+            prime=None if start is None else start[0], seed=seed, condition=told, progress=progress,
+        )  # fmt: skip
+        return [
+            Written(line, np.maximum(letters[-len(line) :] - len(before), 0))
+            for line, letters in zip(lines, self._letters(lines, said, start))
+        ]
+
+    def letters(self, lines: np.ndarray | Strokes) -> list[np.ndarray]:
+        """For each point of lines with their texts, the place in the text of the letter that the window shows."""
+        strokes = self._strokes(lines)
+        return self._letters(list(strokes), self.as_texts(strokes.texts), None)
+
+    def as_texts(self, texts: Sequence[str]) -> Tensor:
+        """(B, U): texts as the network takes them; InputError if there are none, or for a letter that it never saw."""
+        if not texts:
+            raise InputError("this model reads what a line says beside its strokes; give lines with their texts")
+        encoded = encode_texts(texts, self.config.model.alphabet)
+        return torch.from_numpy(encoded).to(next(self.network.parameters()).device)
+
+    @torch.no_grad()
+    def _letters(self, lines: Sequence[np.ndarray], said: Tensor, start: Strokes | None) -> list[np.ndarray]:
+        window = self.network.window
+        assert window is not None
+        found = []
+        for line, text in zip(lines, said):
+            whole = line if start is None else np.concatenate([start[0], line])
+            steps = self.network.as_input(self.scale.encode(whole))[:, None]
+            _, _, shown, _ = window(steps, text[None], window.start(1))
+            found.append(shown[:, 0].argmax(1).cpu().numpy())
+        return found
 
     def figure(self, name: str, line: np.ndarray, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
         """Figure 5 for the segments found in ``line``, at the given levels or at all."""
@@ -126,7 +223,7 @@ class StrokeModel(Model):
 
     def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> StrokeCorpus:
         """The corpus that it was trained on, which may have moved to ``path``."""
-        corpus = load_strokes(self.data(path), progress)
+        corpus = load_strokes(self.data(path), progress, texts=self.config.model.window != "none")
         known, found = (msgspec.structs.astuple(scale) for scale in (self.scale, corpus.spec))
         if not np.allclose(found, known, rtol=1e-9, atol=0):
             raise InputError(
@@ -135,10 +232,16 @@ class StrokeModel(Model):
             )
         return corpus
 
+    def _told(self, strokes: Strokes, condition: ConditionLike) -> Condition:
+        """What the network is told of lines: their conditions and, with a window, their texts."""
+        given = self.as_condition(condition, len(strokes))
+        return given if self.network.window is None else given._replace(text=self.as_texts(strokes.texts))
+
     @staticmethod
-    def _strokes(line: np.ndarray) -> Strokes:
+    def _strokes(line: np.ndarray | Strokes) -> Strokes:
+        if isinstance(line, Strokes):
+            return line
         if not isinstance(line, np.ndarray) or line.ndim != 2 or line.shape[1] != 3:
             got = f"shape {line.shape}" if isinstance(line, np.ndarray) else type(line).__name__
-            got += ", of which strokes[0] is the first line" if isinstance(line, Strokes) else ""
             raise InputError(f"a line of handwriting must be an array (T, 3) of Δx, Δy and pen_up; got {got}")
         return Strokes.of([line])

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig
+from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.mixture import DRAWS, FLOOR, MAX_CORRELATION, POINT_SIZE, Halting, StrokeMixture, head_size
 from hmrnn.kinds.strokes.settings import StrokeModelConfig
-from hmrnn.nn.checks import check_lengths
+from hmrnn.kinds.strokes.window import Place, Window
+from hmrnn.nn.checks import check_lengths, check_tensor
+from hmrnn.nn.context import Condition
 from hmrnn.nn.output import Output
 from hmrnn.nn.predictor import Draws, Predictor
+from hmrnn.ops import State, Step
 from hmrnn.ops.interface import within
 
 
@@ -20,6 +25,8 @@ class HandwritingModel(Predictor):
     """A recurrent network that predicts the next pen movement from those so far, by a mixture density.
 
     A point is (Δx, Δy, pen_up) in normalised coordinates. There is no embedding: ``config.embedding_size`` is unused.
+    With ``config.window`` the network is told what each line says, as ``Condition.text``, and after the h of its layers
+    the state has the two of the window.
 
     Args:
         config: sizes and options; ``mixtures`` is the number of Gaussians.
@@ -40,7 +47,13 @@ class HandwritingModel(Predictor):
     def __init__(
         self, config: StrokeModelConfig, *, engine: str = "auto", detectors: DetectorConfig | None = None
     ) -> None:
-        super().__init__(config, POINT_SIZE, engine=engine, detectors=detectors)
+        window = None
+        if config.window != "none":
+            sizes = config.hidden_size[0], config.window_width, config.window_components
+            window = Window(len(config.alphabet), *sizes, config.window == "detector")
+        beside = window.sizes if window else ()
+        super().__init__(config, POINT_SIZE + sum(beside), engine=engine, detectors=detectors, beside=beside)
+        self.window = window
         self.density = nn.Linear(self.output.size, head_size(config.mixtures) + config.halt)
 
     def expect(self, embedding: Tensor) -> StrokeMixture | Halting:
@@ -52,11 +65,66 @@ class HandwritingModel(Predictor):
             return StrokeMixture.from_vector(vector)
 
     def draws(self, temperature: float = 1.0, bias: float = 0.0) -> Draws | None:
-        if type(self).expect is not HandwritingModel.expect:
+        if type(self).expect is not HandwritingModel.expect or self.window is not None:
             return None
         halts = int(self.config.halt)
         choices, reals = (1, self.config.mixtures, halts), (temperature, bias, 1.0, FLOOR, MAX_CORRELATION)
         return Draws(self.density, DRAWS + halts, POINT_SIZE + halts, choices, reals)
+
+    def predict(
+        self,
+        x: Tensor,
+        state: State | None = None,
+        lengths: Tensor | None = None,
+        boundaries: Tensor | None = None,
+        condition: Condition | None = None,
+    ) -> tuple[StrokeMixture | Halting, Output, State]:
+        if self.window is None:
+            return super().predict(x, state, lengths, boundaries, condition)
+        check_tensor("x", x, ("T", "B", *self.step_shape))
+        condition = self._conditioned(condition, x.shape[:2])
+        state = self.initial_state(x.shape[1], condition) if state is None else state
+        place, below = self._parts(state)
+        h, read, _, place = self.window(x, self._text(condition), place)
+        inputs = torch.cat([x, h, read], dim=-1)
+        inputs = inputs if self.context is None else self.context(inputs, condition)
+        out, end = self.rnn(inputs, below, lengths, boundaries)
+        return self.expect(self.output((*out.hidden, h, read))), out, _joined(end, place)
+
+    def step(self, x: Tensor, state: State, condition: Condition | None = None) -> Step:
+        if self.window is None:
+            return super().step(x, state, condition)
+        condition = self._conditioned(condition, x.shape[:1])
+        place, below = self._parts(state)
+        h, read, _, place = self.window(x[None], self._text(condition), place)
+        inputs = torch.cat([x[None], h, read], dim=-1)
+        inputs = inputs if self.context is None else self.context(inputs, condition)
+        step = self.rnn.step(inputs[0], below)
+        changed = torch.cat([step.changed, step.changed.new_ones(len(x), 2)], dim=1)
+        return step._replace(state=_joined(step.state, place), changed=changed)
+
+    def initial_state(self, batch_size: int, condition: Condition | None = None) -> State:
+        state = super().initial_state(batch_size, condition)
+        return state if self.window is None else _joined(state, self.window.start(batch_size))
+
+    def _parts(self, state: State) -> tuple[Place, State]:
+        """The place of the window and the state of the layers."""
+        L = self.rnn.num_layers
+        place = Place(*state.h[L:], *state.c[L:])
+        return place, state._replace(h=state.h[:L], c=state.c[:L])
+
+    def _text(self, condition: Condition) -> Tensor:
+        if condition.text is None:
+            raise InputError("this model writes a text, and reads what a line says beside its strokes; give the text")
+        return condition.text
+
+    def _conditioned(self, condition: Condition | None, shape: Sequence[int]) -> Condition:
+        condition = self.condition if condition is None else condition
+        if self.window is None:
+            return super()._conditioned(condition, shape)
+        rest = super()._conditioned(condition._replace(text=None), shape)
+        text = Condition(text=condition.text).expanded(shape[-1]).text
+        return rest._replace(text=text)
 
     def log_likelihood(self, points: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Output]:
         """(T-1, B): the log-density in nats of each point (T, B, 3) but the first, given those before it; 0 in padding.
@@ -71,3 +139,8 @@ class HandwritingModel(Predictor):
             return result, out
         counted = within(lengths, len(points))[1:]  # (T-1, B)
         return torch.where(counted, result, 0.0), out
+
+
+def _joined(state: State, place: Place) -> State:
+    """The state of the layers with that of the window after it."""
+    return state._replace(h=(*state.h, place.h, place.read), c=(*state.c, place.c, place.at))

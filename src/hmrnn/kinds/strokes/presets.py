@@ -38,10 +38,18 @@ PRESETS = {
         RegulariseConfig(weight_drop=0.1),
         dataclasses.replace(_held, slope=(0.02, 3.0)),
     ),
+    "iamondb-text": Config(
+        StrokeData(format="iamondb", split="official"),
+        StrokeModelConfig(hidden_size=(400,), num_layers=2, output_size=400, halt=True, window="soft"),
+        dataclasses.replace(_train, epochs=40, batch_size=48, patience=99),
+        RegulariseConfig(weight_drop=0.1),
+        dataclasses.replace(_held, rates=(0.3,)),
+    ),
 }
 NOTES = {
     "strokes": "pen strokes of your own",
     "handwritten": "built-in handwriting; small enough for a CPU",
     "iamondb": "the paper's settings; better ones: iamondb-best",
+    "iamondb-text": "writes a text, in the hands of IAM-OnDB",
     "iamondb-best": "the settings of our best result, with the paper's cell; another had 25 nats less with seed 1",
 }

@@ -28,20 +28,24 @@ def sections(model: StrokeModel, corpus: StrokeCorpus) -> Iterator[Section]:
     yield Section(text=f"A network that reads pen movements, {trained}.")
     given = corpus.valid.conditions
     if model.network.rnn.num_boundaries:
-        lines = [corpus.valid[k] for k in range(min(LINES, len(corpus.valid)))]
-        found = [model.segment(line, condition=given[k] if given else None) for k, line in enumerate(lines)]
+        some = corpus.valid.select(range(min(LINES, len(corpus.valid))))
+        found = model.segment_many(some, condition=list(given[: len(some)]) if given else None)
         lengths = [np.concatenate([one.lengths(level) for one in found]) for level in range(1, found[0].levels + 1)]
         try:
             what = "A line of the validation part, coloured by its pen strokes and by segments."
-            yield Section("Figure 5", what, figure=model.figure("5", lines[0], found[0]))
+            yield Section("Figure 5", what, figure=model.figure("5", some[0], found[0]))
         except InputError as error:  # a line of dots alone
             yield Section("Figure 5", str(error))
-        what = f"Lengths of the segments in {len(lines)} lines."
+        what = f"Lengths of the segments in {len(some)} lines."
         yield Section("Timescales", what, figure=timescales(lengths, unit="points"))
     try:
-        some = [given[k % len(given)] for k in range(SAMPLES)] if given else None
-        written = writing(model.sheet(SAMPLES, 500, bias=0.5, seed=1, condition=some))
-        yield Section("Samples", "Lines that the model wrote; bias 0.5.", figure=written)
+        told = [given[k % len(given)] for k in range(SAMPLES)] if given else None
+        if model.network.window is None:
+            lines = model.sheet(SAMPLES, 500, bias=0.5, seed=1, condition=told)
+        else:
+            said = corpus.valid.texts[:SAMPLES]
+            lines = [line.steps for line in model.write_many(said, bias=0.5, seed=1, condition=told)]
+        yield Section("Samples", "Lines that the model wrote; bias 0.5.", figure=writing(lines))
     except InputError as error:  # a model that cannot write yet
         yield Section("Samples", str(error))
 

@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from hmrnn.config import DataConfig, ModelConfig
-from hmrnn.config.checks import Count, Needs, Seed
+from hmrnn.config.checks import Count, Needs, Seed, Text
+
+WINDOW = Needs("model.window", ("soft", "detector"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,5 +43,14 @@ class StrokeModelConfig(ModelConfig):
 
     mixtures: Count = 20
     """Number of Gaussians in the prediction of the next point."""
+    window: Literal["none", "soft", "detector"] = "none"
+    """Write a text: an LSTM as large as the first layer moves a window over its letters. soft: at every point.
+    detector: only where a detector of its own fires. Lines without a text that fits them are left out."""
+    window_components: Annotated[Count, WINDOW] = 10
+    """Number of components of the window."""
+    window_width: Annotated[Count, WINDOW] = 32
+    """Size of the embedding of a letter, which is what the window shows."""
+    alphabet: Annotated[tuple[Text, ...], WINDOW] = ()
+    """The symbols of the texts; those of the training part if none are given."""
     halt: bool = False
     """Predict with every point whether it is the last, so that generated lines end by themselves."""

@@ -91,11 +91,11 @@ class Strokes(Sequence[np.ndarray]):
         """CRC-32 of all steps and lengths."""
         return zlib.crc32(self.steps.tobytes(), zlib.crc32(self.offsets.tobytes()))
 
-    def line(self, which: str | None) -> np.ndarray:
-        """The steps of a sequence by its name or its number, counted from 1; the first if ``which`` is None."""
+    def line(self, which: str | None) -> Strokes:
+        """A sequence alone, by its name or its number, counted from 1; the first if ``which`` is None."""
         keys = [*self.names, *map(str, range(1, len(self) + 1))]
         if which is None or which in keys:
-            return self[0 if which is None else keys.index(which) % len(self)]
+            return self.select([0 if which is None else keys.index(which) % len(self)])
         some = ", ".join([*self.names[:3], *["..."] * (len(self) > 3)])
         raise InputError(f"no sequence is called {which!r}, of {counted(len(self), 'sequence')}: {some}")
 

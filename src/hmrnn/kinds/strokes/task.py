@@ -12,7 +12,6 @@ from hmrnn.kinds.strokes.batches import StrokeBatches
 from hmrnn.kinds.strokes.evaluate import evaluate_strokes
 from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import StrokeCorpus, counted
-from hmrnn.reading.conditions import encode
 from hmrnn.training.padded import PaddedTask
 from hmrnn.training.task import Validation
 
@@ -31,12 +30,10 @@ class StrokeTask(PaddedTask):
     ) -> None:
         t = config.train
         self.corpus, self.reads = data, data.spec
-        conditions = encode(data.train.conditions or (), config.model) if config.model.conditioned else None
-        batches = StrokeBatches(
-            data.train, data.spec, t.batch_size, seed=t.seed, conditions=conditions, halt=config.model.halt
-        )
+        batches = StrokeBatches(data.train, data.spec, t.batch_size, config.model, seed=t.seed)
         super().__init__(config, model, batches, device, rank, world)
-        given = "".join(f"\n{row}" for row in data.conditions)
+        texts = data.train.texts + data.valid.texts if config.model.window != "none" else ()
+        given = "".join(f"\n{row}" for row in data.conditions + texts)
         self.checksum = zlib.crc32(f"{data.train.checksum} {data.valid.checksum}{given}".encode())
 
     def measure(self, loss: float) -> float:
