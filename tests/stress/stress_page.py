@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import re
@@ -133,62 +132,3 @@ def test_load(record: Record, tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=60)
         record["exit status after SIGTERM"] = process.returncode
         assert (process.returncode, errors) == (128 + signal.SIGTERM, "")
-
-
-HEAD = (
-    b"POST /api/text/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n{"
-)
-
-
-async def send_slowly(port: int, until: float) -> None:
-    """Send a body byte by byte, again and again."""
-    while time.monotonic() < until:
-        with contextlib.suppress(ConnectionError):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(HEAD)
-            while time.monotonic() < until and not reader.at_eof():
-                writer.write(b" ")
-                await writer.drain()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(reader.read(4096), 0.5)
-            writer.close()
-
-
-async def ask(address: str, until: float) -> list[float]:
-    """The times of requests, two at a time; each must be answered."""
-    times: list[float] = []
-
-    async def one_after_the_other(client: httpx.AsyncClient) -> None:
-        while time.monotonic() < until:
-            began = time.monotonic()
-            answer = await client.post(
-                "/api/text/read", json={"text": "the quick brown fox jumps over the lazy dog " * 3}
-            )
-            assert answer.status_code == 200, answer.text
-            times.append(time.monotonic() - began)
-
-    async with httpx.AsyncClient(base_url=address, timeout=60, verify=False) as client:
-        await asyncio.gather(*(one_after_the_other(client) for _ in range(2)))
-    return times
-
-
-def test_slow_bodies(record: Record, tmp_path: Path) -> None:
-    """Beside 200 clients that send their bodies slowly no request is refused, and the times stay what they were."""
-    shares: dict[str, float] = {}
-
-    async def measure(address: str, slow: int) -> list[float]:
-        began, port = time.monotonic(), int(address.rpartition(":")[2].strip("/"))
-        clients = [asyncio.create_task(send_slowly(port, began + SECONDS / 2 + 3)) for _ in range(slow)]
-        await asyncio.sleep(2)
-        times = await ask(address, began + SECONDS / 2)
-        await asyncio.gather(*clients)
-        return times
-
-    with small_page(tmp_path) as (_, address):
-        httpx.post(f"{address}/api/text/read", json={"text": "warm up"}).raise_for_status()
-        for slow in (0, CLIENTS):
-            times = sorted(asyncio.run(measure(address, slow)))
-            shares[str(slow)] = times[int(0.95 * len(times))]
-            record[f"requests beside {slow} slow clients"] = len(times)
-            record[f"95th percentile beside {slow} slow clients, ms"] = round(1000 * shares[str(slow)], 2)
-    assert shares[str(CLIENTS)] <= 1.5 * shares["0"]

@@ -6,7 +6,6 @@ import ctypes
 import importlib.metadata
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from packaging.requirements import Requirement
 from recorded import ROOT, Record
 
@@ -142,19 +140,3 @@ def test_empty_environment(record: Record, built: tuple[Path, Path], tmp_path: P
     assert json.loads(segments)["text"] == "the cat"
     record["network"] = "cut off by a namespace" if offline else "not cut off: no namespaces here"
     record["archive"], record["command"] = archive.name, " ".join(["hmrnn", "demo", *quick])
-
-
-@pytest.mark.parametrize("version", [f"torch {torch.__version__}"])
-def test_suite(record: Record, version: str) -> None:
-    """The whole suite, with the torch that is here; HMRNN_SUITE adds options for pytest."""
-    more = os.environ.get("HMRNN_SUITE", "")
-    processes = str(min(8, os.cpu_count() or 1))
-    command = ["pytest", "-q", "--numprocesses", processes, "--dist", "worksteal", *more.split()]
-    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True)
-    for line in done.stdout.splitlines()[-60:]:
-        record.say(line[:200])
-    record["torch"], record["command"], record["exit status"] = torch.__version__, " ".join(command), done.returncode
-    for number, outcome in re.findall(r"(\d+) (passed|failed|skipped|errors?)\b", done.stdout[-400:]):
-        record[outcome] = int(number)
-    assert done.returncode == 0
-    assert record.numbers["passed"] > 1000
