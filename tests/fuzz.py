@@ -315,7 +315,7 @@ USES: tuple[tuple[list[str], tuple[str, ...], tuple[str, ...]], ...] = (
     (["plot", "-m", "text", "abc de"], (), ("-m", "--file", "--out")),
     (["plot", "-m", "pen", "--file", "strokes.npz"], ("--levels", "--line"), ("--file", "--out")),
     (["export", "-m", "text", "--out", "made"], (), ("-m", "--out")),
-    (["data", "story.txt"], (), ("--path", "--archive")),
+    (["data", "story.txt"], (), ("--archive",)),
     (["bench", "--modes"], ("--threads", "--repeats", "--sizes"), ()),  # refused for want of a mode: it would take long
     (["train", "story.txt", *TRAIN, "--out", "run"], (), ("--out", "--from", "--data.path")),
 )  # fmt: skip

@@ -12,6 +12,7 @@ import tiny
 from hmrnn.cli import demo
 from hmrnn.kinds.text import report
 from hmrnn.kinds.text.model import TextModel
+from hmrnn.kinds.text.presets import PRESETS
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.trainer import Trainer
 
@@ -21,7 +22,10 @@ def test_the_demo(tmp_path: Path, command: tiny.Command, monkeypatch: pytest.Mon
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("hmrnn.kinds.text.novel.PACKAGE", "no_such_package")  # so that it reads the manual everywhere
     monkeypatch.setattr("hmrnn.cli.train.write_report", lambda run, metrics, corpus: run / f"{len(metrics)}.html")
-    run = tmp_path / "runs" / "demo-quick"
+    small = {"model.hidden_size": (16,), "model.output_size": 16}
+    data = {"data.valid_fraction": 0.02, "data.test_fraction": 0.88, "train.epochs": 1, "train.batch_size": 128}
+    monkeypatch.setitem(PRESETS, "demo", PRESETS["demo"].changed(small | data))
+    run = tmp_path / "runs" / "demo"
 
     with monkeypatch.context() as patch:  # Ctrl-C in the middle
         step = Trainer.step
@@ -32,16 +36,16 @@ def test_the_demo(tmp_path: Path, command: tiny.Command, monkeypatch: pytest.Mon
                 os.kill(os.getpid(), signal.SIGINT)
 
         patch.setattr(Trainer, "step", interrupted)
-        out = command("demo --quick", status=130)
+        out = command("demo", status=130)
     assert command.err == ""
-    assert out.endswith("hmrnn demo --out runs/demo-quick --quick\n")
+    assert out.endswith("hmrnn demo --out runs/demo\n")
     assert "bits per character" not in out.lower()
 
-    first = command("demo --quick")
+    first = command("demo")
     steps = [line["step"] for line in read_metrics(run / "metrics.jsonl") if line["event"] == "train"]
     assert len(steps) == len(set(steps))
     for expected in (
-        f"report: runs/demo-quick/{len(read_metrics(run / 'metrics.jsonl'))}.html",
+        f"report: runs/demo/{len(read_metrics(run / 'metrics.jsonl'))}.html",
         "level 1: ",
         "level 2: ",
         "\nThe ",  # a sample
@@ -61,8 +65,8 @@ def test_the_demo(tmp_path: Path, command: tiny.Command, monkeypatch: pytest.Mon
     monkeypatch.setattr(demo, "curves", lambda metrics: None)
     monkeypatch.setattr(TextModel, "figure", lambda model, name, text, found: None)
     kept = {path: path.read_bytes() for path in run.glob("*-0*/*")}
-    second = command("demo --quick")
-    assert "hmrnn demo --out runs/demo-quick --quick --fresh" in second.splitlines()[0]
+    second = command("demo")
+    assert "hmrnn demo --out runs/demo --fresh" in second.splitlines()[0]
     assert second[second.index("Bits per character") :] == first[first.index("Bits per character on") :]
     assert {path: path.read_bytes() for path in run.glob("*-0*/*")} == kept
 

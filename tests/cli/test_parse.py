@@ -154,7 +154,7 @@ def test_every_command_names_its_own_flag(tmp_path: Path, command: tiny.Command)
         ("segment --device tpu x", "--device 'tpu'"),
         ("train handwritten --model.hidden-size", "--model.hidden-size"),
         ("train ptb --model.rnn gru --detectors.rates 0.5 0.1", "--detectors.rates"),
-        ("data ptb", "--path"),
+        ("data ptb", "PATH"),
     ):
         assert command.refused(line).startswith(named)
 

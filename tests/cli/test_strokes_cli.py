@@ -18,6 +18,7 @@ from hmrnn.kinds.strokes.figures import COLOURS, figure5
 from hmrnn.kinds.strokes.files import read_strokes, save_strokes
 from hmrnn.kinds.strokes.gold import against_pen_ups, pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
+from hmrnn.kinds.strokes.presets import PRESETS
 from hmrnn.kinds.strokes.strokes import Strokes
 from refusals import refused
 
@@ -238,11 +239,13 @@ def test_a_line_of_one_point_is_left_out_by_name(run: tiny.Command) -> None:
 
 @pytest.mark.slow
 def test_demo(monkeypatch: pytest.MonkeyPatch, run: tiny.Command) -> None:
-    out = run("demo --handwriting --quick --out demo")
+    small = {"model.hidden_size": (16,), "model.output_size": 16, "data.lines": 20, "train.epochs": 1}
+    monkeypatch.setitem(PRESETS, "handwritten", PRESETS["handwritten"].changed(small))
+    out = run("demo --handwriting --out demo")
     assert re.search(r"one Gaussian for all steps[^\n]*-\d+", out)
     assert {path.name for path in Path("demo", "figures").iterdir()} == {
         "curves.png", "figure5.png", "primed.png", "writing.png", "writing.svg",
     }  # fmt: skip
     monkeypatch.setattr(demo, "run_to_end", lambda *a, **k: pytest.fail("a finished demo must not train again"))
     monkeypatch.setattr(demo, "save_figure", lambda *a, **k: None)
-    assert "hmrnn demo --handwriting --out demo --quick --fresh" in run("demo --handwriting --quick --out demo")
+    assert "hmrnn demo --handwriting --out demo --fresh" in run("demo --handwriting --out demo")

@@ -13,8 +13,7 @@ from hmrnn.config.changes import replaced
 
 def run(arguments: Any) -> int:
     config = Config.load(arguments.name)
-    paths = arguments.path or (*config.data.path, *arguments.paths)
-    config = replaced(config, {"data.path": paths})
+    config = replaced(config, {"data.path": (*config.data.path, *arguments.paths)})
     config.check()
     reads = kind.of(config)
     check_kind("data", arguments, reads)

@@ -19,32 +19,26 @@ from hmrnn.training.rundir import RunDirectory
 
 
 def run(arguments: DemoArguments) -> int:
-    name, quick = "handwriting" if arguments.handwriting else "demo", arguments.quick
-    directory = RunDirectory(Path(arguments.out or f"runs/{name}" + "-quick" * quick))
+    directory = RunDirectory(Path(arguments.out or f"runs/{'handwriting' if arguments.handwriting else 'demo'}"))
     config = Config.load("handwritten" if arguments.handwriting else "demo")
     commands = kind.of(config).commands(show_progress)
-    demos = config, commands.quick(config)
-    again = "hmrnn demo" + " --handwriting" * arguments.handwriting
-    again += f" --out {shlex.quote(str(directory.path))}" + " --quick" * quick
-    status = _train(demos, quick, directory, arguments.fresh, again)
+    again = "hmrnn demo" + " --handwriting" * arguments.handwriting + f" --out {shlex.quote(str(directory.path))}"
+    status = _train(config, directory, arguments.fresh, again)
     if status != 0:
         return status
-    if quick:
-        print("\n--quick only shows that every step runs: a model this small has learned next to nothing")
     model, folder = load(directory.path), directory.path / "figures"
     corpus = model.corpus()
     folder.mkdir(exist_ok=True)
-    show(commands.demo(model, corpus, folder, quick))
+    show(commands.demo(model, corpus, folder))
     save_figure(curves(read_metrics(directory.path / "metrics.jsonl")), folder / "curves.png")
     print(f"\nThe figures and the training curves are in {folder}/, the model is in {directory.path}.")
-    print(f"Try:  hmrnn {commands.next(demos[quick], directory.path, corpus)}")
+    print(f"Try:  hmrnn {commands.next(config, directory.path, corpus)}")
     return 0
 
 
-def _train(demos: tuple[Config, Config], quick: bool, run: RunDirectory, fresh: bool, again: str) -> int:
+def _train(config: Config, run: RunDirectory, fresh: bool, again: str) -> int:
     """Train, resume an interrupted run, or find it finished; exit status."""
-    config = demos[quick]
-    if run.holds_run and run.config() not in (demos if fresh else [config]):
+    if run.holds_run and run.config() != config:
         raise InputError(f"{run.path} holds another run; choose another --out, or remove it")
     if not run.holds_run or fresh:
         return run_to_end(config, run, overwrite=fresh, again=again)

@@ -120,14 +120,6 @@ class State(NamedTuple):
         return self.apply(lambda a: torch.where(mask, a, 0))
 
 
-def check_dtype(state: State, dtype: torch.dtype) -> None:
-    """InputError unless h and c have ``dtype``, that of the parameters."""
-    if any(a.dtype != dtype for a in (*state.h, *state.c)):
-        raise InputError(
-            f"state must be {dtype}, as the parameters are; got {state.h[0].dtype}; convert it with .to(...)"
-        )
-
-
 class Operation(enum.IntEnum):
     """What a layer did at a time step (equation 2)."""
 

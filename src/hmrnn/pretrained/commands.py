@@ -50,12 +50,8 @@ class Commands:
             words += f" --condition {shlex.quote(m.classes[0] if m.classes else ' '.join('0' * m.condition_numbers))}"
         return words
 
-    def demo(self, model: Any, corpus: Any, folder: Path, quick: bool) -> Iterable[Section]:
-        """What ``hmrnn demo`` found; figures go to ``folder``, and a ``quick`` one does less."""
-        raise NotImplementedError
-
-    def quick(self, config: Config) -> Config:
-        """The demo with a tiny model and little data."""
+    def demo(self, model: Any, corpus: Any, folder: Path) -> Iterable[Section]:
+        """What ``hmrnn demo`` found; figures go to ``folder``."""
         raise NotImplementedError
 
     def suggested(self, config: Config, corpus: Any) -> str:

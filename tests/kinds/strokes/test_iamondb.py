@@ -244,11 +244,11 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long = {name: line(310 + k, k) for k, name in enumerate(LINES)} | {"f01-000-01": line(5)}
     folder = put(tmp_path / "iam", members(long) | {"lineStrokes/a/broken-01.xml": b"<"})
     archive = tmp_path / "lines.npz"
-    assert cli.run(["data", "iamondb", "--path", str(folder), "--archive", str(archive)]) == 0
+    assert cli.run(["data", "iamondb", str(folder), "--archive", str(archive)]) == 0
     said = capsys.readouterr().out
     assert "16 lines of 310 to 325 points" in said
     assert "broken-01.xml" in said
-    assert cli.run(["data", "iamondb", "--path", str(archive), "--split", "official"]) == 0
+    assert cli.run(["data", "iamondb", str(archive), "--split", "official"]) == 0
     assert "train        6 lines," in capsys.readouterr().out
     with refused():
         cli.run(["data", "demo", "--archive", str(tmp_path / "x.npz")])

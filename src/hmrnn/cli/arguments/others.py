@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
-from hmrnn.config import Config
 from hmrnn.config.train import MOST_THREADS
 from hmrnn.errors import InputError
 from hmrnn.utils.options import Options, option
@@ -17,22 +16,14 @@ class DataArguments(Options):
 
     hmrnn data book.txt
     hmrnn data labels reviews.tsv
-    hmrnn data ptb --path corpora/ptb
+    hmrnn data ptb corpora/ptb
     """
 
-    FLAGS: ClassVar = {"data.path": "--path", "data.split": "--split"}
+    FLAGS: ClassVar = {"data.path": "PATH", "data.split": "--split"}
     name: str = option("demo", "[PRESET|PATH]", positional=True)
     """A preset, a text file, a folder of text files, or a file of strokes (.npz)."""
     paths: tuple[str, ...] = option((), "[PATH ...]", positional=True, file=True)
-    """Files or folders with the data, after a preset; or more files after the first. Same as --path."""
-    path: tuple[str, ...] = option((), "PATH", file=True)
-    """Where the corpus is, after a preset."""
-
-    def check(self) -> None:
-        super().check()
-        named = (*Config.load(self.name).data.path, *self.paths)
-        if named and self.path:
-            raise InputError(f"the data was given twice: {named[0]} and --path {self.path[0]}; leave one out")
+    """Files or folders with the data, after a preset; or more files after the first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +62,6 @@ class DemoArguments(Options):
     handwriting: bool = False
     """Handwriting instead of text."""
     out: str | None = option(None, "PATH")
-    """Directory of the run; runs/demo or runs/handwriting if not given, with -quick at the end for --quick."""
+    """Directory of the run; runs/demo or runs/handwriting if not given."""
     fresh: bool = False
     """Train again even if a finished demo is there."""
-    quick: bool = False
-    """A tiny model and little data: every step of the demo within seconds, but nothing is learned."""

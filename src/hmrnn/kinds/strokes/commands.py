@@ -16,7 +16,6 @@ from hmrnn.analysis import scores
 from hmrnn.analysis.sections import Section
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
-from hmrnn.config.changes import replaced
 from hmrnn.errors import InputError, Note
 from hmrnn.kinds.strokes.corpus import write_archive
 from hmrnn.kinds.strokes.drawing import check_drawing_path, save_drawing
@@ -24,7 +23,6 @@ from hmrnn.kinds.strokes.files import ENDINGS, read_strokes, save_strokes
 from hmrnn.kinds.strokes.gold import against_pen_ups, pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.report import demo, sections
-from hmrnn.kinds.strokes.settings import StrokeModelConfig
 from hmrnn.kinds.strokes.strokes import FEWEST, Strokes, counted, joined
 from hmrnn.kinds.strokes.write import scribble
 from hmrnn.pretrained.commands import SequenceCommands, agreement, measured, record
@@ -109,10 +107,6 @@ class StrokeCommands(SequenceCommands):
 
     def drawn(self, model: StrokeModel, name: str, given: Strokes, found: Segmentation, arguments: Any) -> Figure:
         return model.figure(name, given[0], found, arguments.levels)
-
-    def quick(self, config: Config) -> Config:
-        tiny = dataclasses.replace(config, model=StrokeModelConfig(hidden_size=(16,), output_size=16, mixtures=3))
-        return replaced(tiny, {"data.lines": 20, "train.epochs": 1})
 
     def suggested(self, config: Config, corpus: Any) -> str:
         return "generate -m {} --out lines.svg"

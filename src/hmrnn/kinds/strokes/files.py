@@ -50,7 +50,7 @@ def read_strokes(path: str | Path) -> Strokes:
     if found.skipped:
         raise InputError(
             f"{path}: {counted(len(found.skipped), 'file')} cannot be read, first {found.skipped[0]}; remove what is "
-            "broken, or write the others to a file by hmrnn data iamondb --path ... --archive lines.npz"
+            "broken, or write the others to a file by hmrnn data iamondb PATH --archive lines.npz"
         )
     return found
 

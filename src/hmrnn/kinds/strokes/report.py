@@ -21,6 +21,8 @@ from hmrnn.plots.save import save_figure
 
 LINES, SAMPLES = 20, 3
 """Lines whose segments are counted, and lines that are written."""
+POINTS = 300
+"""Points of each line that the demo writes."""
 
 
 def sections(model: StrokeModel, corpus: StrokeCorpus) -> Iterator[Section]:
@@ -50,8 +52,8 @@ def sections(model: StrokeModel, corpus: StrokeCorpus) -> Iterator[Section]:
         yield Section("Samples", str(error))
 
 
-def demo(model: StrokeModel, corpus: StrokeCorpus, folder: Path, quick: bool) -> Iterator[Section]:
-    """What the demo found; figures go to ``folder``, and a ``quick`` one writes less."""
+def demo(model: StrokeModel, corpus: StrokeCorpus, folder: Path) -> Iterator[Section]:
+    """What the demo found; figures go to ``folder``."""
     values = {
         "one Gaussian for all steps": one_gaussian(list(corpus.train), list(corpus.valid)),
         "HM-LSTM": model.score(corpus.valid).log_likelihood,
@@ -67,10 +69,10 @@ def demo(model: StrokeModel, corpus: StrokeCorpus, folder: Path, quick: bool) ->
         rows.append((f"{level}", f"{length:.1f}", *(f"{score.f1:.3f}" for score in near)))
     yield Section("Where the segments end, beside where the pen was lifted", table=rows)
     save_figure(model.figure("5", corpus.valid[0], found[0]), folder / "figure5.png")
-    points, prime = 40 if quick else 300, corpus.valid[0]
-    lines = model.sheet(5, points, bias=1.0, seed=1)
+    prime = corpus.valid[0]
+    lines = model.sheet(5, POINTS, bias=1.0, seed=1)
     for name, seconds in (("writing.png", 0.0), ("writing.svg", 8.0)):
         save_drawing(lines, folder / name, seconds=seconds)
-    save_drawing(model.sheet(2, points, bias=1.0, prime=prime, seed=1), folder / "primed.png", prime=prime)
+    save_drawing(model.sheet(2, POINTS, bias=1.0, prime=prime, seed=1), folder / "primed.png", prime=prime)
     yield Section(text=f"Five lines that the model wrote, still and animated: {folder}/writing.png, writing.svg")
     yield Section(text=f"Two that continue a validation line in its style: {folder}/primed.png")

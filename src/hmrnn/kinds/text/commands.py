@@ -20,7 +20,6 @@ from hmrnn.analysis.gold import against_ends, read_ends
 from hmrnn.analysis.scores import Row
 from hmrnn.analysis.sections import Section
 from hmrnn.config import Config
-from hmrnn.config.changes import replaced
 from hmrnn.errors import InputError, Note
 from hmrnn.kinds.text.corpus import Corpus, line_end, lines_of, load_corpus, read_symbols_and_spaces
 from hmrnn.kinds.text.dynamic import Dynamic, evaluate_dynamic
@@ -29,7 +28,6 @@ from hmrnn.kinds.text.gold import against_removed_spaces, against_white_space
 from hmrnn.kinds.text.large_files import segment_files
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.report import demo, sections
-from hmrnn.kinds.text.settings import TextModelConfig
 from hmrnn.pretrained.commands import SequenceCommands, agreement, in_bits, measured
 from hmrnn.reading.conditions import encoded
 from hmrnn.reading.sample import check_room
@@ -189,12 +187,6 @@ class TextCommands(SequenceCommands):
         if model.config.data.remove_spaces:
             return against_removed_spaces(found, symbols, spaces, model.vocabulary)
         return against_white_space(found, symbols, model.vocabulary)
-
-    def quick(self, config: Config) -> Config:
-        tiny = dataclasses.replace(config, model=TextModelConfig(embedding_size=8, hidden_size=(16,), output_size=16))
-        data = {"data.valid_fraction": 0.45, "data.test_fraction": 0.45}
-        train = {"train.epochs": 1, "train.batch_size": 128, "train.length": 36, "train.validation_symbols": 2000}
-        return replaced(tiny, data | train)
 
     def suggested(self, config: Config, corpus: Corpus) -> str:
         if config.data.format == "lines":

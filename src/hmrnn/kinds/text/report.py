@@ -104,9 +104,9 @@ def _rows(found: Found, symbols: np.ndarray, corpus: Corpus) -> list[Row]:
     return against_white_space(found, symbols, corpus.vocabulary) if len(spaces) == 2 else []
 
 
-def demo(model: TextModel, corpus: Corpus, folder: Path, quick: bool) -> Iterator[Section]:
-    """What the demo found; figures go to ``folder``, and a ``quick`` one measures less."""
-    valid, n = corpus.valid[: 2000 if quick else None], len(corpus.vocabulary)
+def demo(model: TextModel, corpus: Corpus, folder: Path) -> Iterator[Section]:
+    """What the demo found; figures go to ``folder``."""
+    valid, n = corpus.valid, len(corpus.vocabulary)
     texts = [corpus.vocabulary.decode(part).encode() for part in (corpus.train, valid)]
     values = {
         "unigram frequencies": yardsticks.unigram(corpus.train, valid, n),
