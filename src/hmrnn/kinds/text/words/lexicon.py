@@ -14,6 +14,7 @@ compounds of more frequent words are left out.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -89,7 +90,7 @@ def learn_lexicon(symbols: np.ndarray, rules: np.ndarray, separators: np.ndarray
         sums = _learned(lattice, torch.where(minima, _CUT, _UNCUT).double())
     for _ in range(_TURNS):
         sums = lattice.update(sums, _DISCOUNTS[-1], _EVIDENCE * lattice.by_ends(lattice.neighbours(sums)))
-    return lattice.lexicon(lattice.update(sums, _DISCOUNTS[-1]).segments[lattice.present])
+    return lattice.lexicon(_at(lattice.update(sums, _DISCOUNTS[-1]).segments, lattice.places))
 
 
 def _learned(lattice: _Lattice, end: Tensor) -> Sums:
@@ -104,7 +105,7 @@ def _learned(lattice: _Lattice, end: Tensor) -> Sums:
 class _Lattice:
     """All segments of a text (T, B) of at most LONGEST symbols, and what is needed to count them.
 
-    ``present`` (T, K, B) says which segments hold no NONE; attributes per segment are those of the present ones alone.
+    ``places`` are the segments (T, K, B) that hold no NONE; attributes per segment are those of these alone.
     The kind of a segment is its symbols, and a use is a kind in a context. ``again`` are the segments whose kind has
     more than one use; only these are counted, since the others occur nowhere else.
     """
@@ -114,25 +115,25 @@ class _Lattice:
         following = windows(text, LONGEST)  # (T, K + 1, B)
         inside = following[:, :-1]
         T, K, B = inside.shape
-        self.present = (inside >= 0).cumprod(1).bool()
-        self.within = self.present[:-1, 1]  # (T - 1, B): a symbol, and one that follows
+        present = (inside >= 0).cumprod(1).bool()
+        self.shape, self.places = present.shape, present.flatten().nonzero()[:, 0]
+        self.within = present[:-1, 1]  # (T - 1, B): a symbol, and one that follows
         table = torch.zeros((len(rules) + 1,) * 2, dtype=torch.int8)
         table[:-1, :-1] = torch.from_numpy(rules)
         rule = table[inside, following[:, 1:]]
         broken = (rule < 0) | ((rule > 0).cumsum(1) - (rule > 0).long() > 0)
-        self.lengths = torch.arange(1, K + 1)[None, :, None].expand(T, K, B)[self.present]
+        self.lengths = self.places // B % K + 1
         self.frequency = torch.bincount(text[text >= 0], minlength=len(rules)).double()
         self.frequency /= self.frequency.sum()
         entropy = torch.special.entr(self.frequency).sum()
-        self.penalty = BROKEN * broken[self.present].double() + (self.lengths * entropy / _CONTENT) ** 2
+        self.penalty = BROKEN * _at(broken, self.places).double() + (self.lengths * entropy / _CONTENT) ** 2
         self.pairs = _numbered(torch.where(self.within, text[:-1] * len(rules) + text[1:], NONE))
         self.share_of_new = torch.ones(())  # of each segment: the probability that it is a new word
-        keys = hashes(inside.movedim(1, 0).reshape(K, T * B)).reshape(K, T, B).movedim(0, 1)[self.present]
+        keys = _at(hashes(inside.movedim(1, 0).reshape(K, T * B)).reshape(K, T, B).movedim(0, 1), self.places)
         before, after = _contexts(text)
-        columns = torch.arange(B).expand(T, K, B)[self.present]
-        self.first = torch.arange(T)[:, None, None].expand(T, K, B)[self.present] * B + columns  # in text.flatten()
+        self.first = self.places // (K * B) * B + self.places % B  # in text.flatten()
         self.last = self.first + (self.lengths - 1) * B
-        contexts = torch.stack([keys, before.flatten()[self.first], after.flatten()[self.last + B]])
+        contexts = torch.stack([keys, _at(before, self.first), _at(after, self.last + B)])
         kinds, uses = _numbered(keys), _numbered(hashes(contexts)[-1])
         kind_of = torch.zeros(int(uses.max()) + 1, dtype=torch.int64).scatter_(0, uses, kinds)
         self.again = torch.nonzero((torch.bincount(kind_of) > 1)[kinds])[:, 0]
@@ -141,10 +142,11 @@ class _Lattice:
 
     def sums(self, values: Tensor) -> Sums:
         """The sums over all segmentations by scores of the present segments; a NONE is a segment of its own."""
-        scores = torch.full(self.present.shape, -1e30, dtype=torch.float64)
+        scores = torch.full(self.shape, -1e30, dtype=torch.float64)
         scores[:, 0] = 0.0
-        scores[self.present] = values - self.penalty
-        return sum_segmentations(scores)
+        return sum_segmentations(
+            scores.flatten().index_copy_(0, self.places, values - self.penalty).reshape(self.shape)
+        )
 
     def minima(self) -> Tensor:
         """(T, B) bool: whether the transitional probability has a local minimum after each symbol."""
@@ -163,20 +165,29 @@ class _Lattice:
             F.pad(part, (0, 0, 0, LONGEST - 1)).unfold(0, LONGEST, 1).movedim(-1, 1)
             for part in (end.log(), (1 - end).log())
         )
-        return (goes_on.cumsum(1) - goes_on + ends)[self.present]
+        return _at(goes_on.cumsum(1) - goes_on + ends, self.places)
+
+    @functools.cached_property
+    def around(self) -> list[Tensor]:
+        """For each of _NEIGHBOURS the number (T - 1, B) of what is around the end after each symbol."""
+        margin = max(map(max, _NEIGHBOURS))
+        (T, B), text = self.text.shape, F.pad(self.text, (0, 0, margin, margin), value=NONE)
+        result = []
+        for before, after in _NEIGHBOURS:
+            around = torch.stack([text[margin + k : margin + k + T - 1] for k in range(1 - before, 1 + after)])
+            keys = hashes(around.flatten(1))[-1].reshape(T - 1, B)
+            result.append(_numbered(torch.where(self.within, keys, NONE)))
+        return result
 
     def neighbours(self, sums: Sums) -> Tensor:
         """(T, B): the probability of an end after each symbol by those around it, as ``sums`` has it elsewhere."""
-        T, B = self.text.shape
         here = self.within.double()
         ends = sums.boundaries()[1:] * here
         result = torch.full_like(ends, float(ends.sum() / here.sum().clamp(min=1)))
-        margin = max(map(max, _NEIGHBOURS))
-        text = F.pad(self.text, (0, 0, margin, margin), value=NONE)
-        for before, after in _NEIGHBOURS:
-            around = torch.stack([text[margin + k : margin + k + T - 1] for k in range(1 - before, 1 + after)])
-            number = _numbered(torch.where(self.within, hashes(around.flatten(1))[-1].reshape(T - 1, B), NONE))
-            count, found = (torch.bincount(number.flatten(), part.flatten())[number] - part for part in (here, ends))
+        for number in self.around:
+            count, found = (
+                _at(torch.bincount(number.flatten(), part.flatten()), number) - part for part in (here, ends)
+            )
             result = (found.clamp(min=0) + _BACK_OFF * result) / (count + _BACK_OFF)
         result = torch.where(self.within, result, 1.0).clamp(1e-4, 1 - 1e-4)
         return F.pad(result, (0, 0, 0, 1), value=1 - 1e-4)
@@ -192,27 +203,27 @@ class _Lattice:
             for places in (self.first, self.last)
         )
         joined = torch.where(self.within, (starts - ends).cumsum(0)[:-1].clamp(min=0), 0.0)  # pairs within a word
-        pairs = torch.bincount(self.pairs.flatten(), joined.flatten())[self.pairs]
+        pairs = _at(torch.bincount(self.pairs.flatten(), joined.flatten()), self.pairs)
         left = torch.bincount(text[:-1].flatten(), joined.flatten(), signs)[text[:-1]]
         begun = torch.bincount(text.flatten(), starts.flatten(), signs)[text]
         smooth = _SPELLING * signs
         follows = ((pairs - joined).clamp(min=0) + smooth * self.frequency[text[1:]]) / (left - joined + smooth)
         begins = ((begun - starts).clamp(min=0) + smooth * self.frequency[text]) / (starts.sum() - starts + smooth)
-        so_far = F.pad(torch.where(self.within, follows.log(), 0.0).cumsum(0), (0, 0, 1, 0)).flatten()
-        return begins.log().flatten()[self.first] + so_far[self.last] - so_far[self.first]
+        so_far = F.pad(torch.where(self.within, follows.log(), 0.0).cumsum(0), (0, 0, 1, 0))
+        return _at(begins.log() - so_far, self.first) + _at(so_far, self.last)
 
     def update(self, sums: Sums, discount: float, evidence: Tensor | float = 0.0) -> Sums:
         """The sums by the counts that ``sums`` expects; ``evidence`` is added to the scores of the present segments."""
-        posterior = sums.segments[self.present]
+        posterior = _at(sums.segments, self.places)
         of_length = torch.bincount(self.lengths - 1, posterior, LONGEST) + 1
-        again = posterior[self.again]
+        again = _at(posterior, self.again)
         used = torch.zeros(self.num_uses, dtype=torch.float64).index_add_(0, self.uses, again)
         counts = torch.zeros(self.num_kinds, dtype=torch.float64).index_add_(0, self.kinds, again)
         once = posterior.sum() - again.sum()
         new = _STRENGTH + once + (counts - discounted(counts, discount)).sum()
         spelt = self.spelt(posterior * self.share_of_new)
-        as_new = new * (spelt + (of_length / of_length.sum()).log()[self.lengths - 1]).exp()
-        elsewhere = (counts[self.kinds] - used[self.uses]).clamp(min=0)
+        as_new = new * (spelt + _at((of_length / of_length.sum()).log(), self.lengths - 1)).exp()
+        elsewhere = (_at(counts, self.kinds) - _at(used, self.uses)).clamp(min=0)
         weights = as_new.index_add(0, self.again, discounted(elsewhere, discount))
         self.share_of_new = as_new / weights
         return self.sums((weights / (_STRENGTH + once + counts.sum())).log() + evidence)
@@ -223,9 +234,17 @@ class _Lattice:
         example = torch.zeros(self.num_kinds, dtype=torch.int64).scatter_(0, self.kinds, self.again)
         common = torch.nonzero(counts > _RARE)[:, 0]
         common = common[counts[common].argsort(descending=True)]
-        places = torch.nonzero(self.present)[example[common]]  # (words, 3): start, length - 1, column
+        chosen = example[common]
         columns = self.text.T.numpy()
-        words = [tuple(columns[b, t : t + k + 1].tolist()) for t, k, b in places.tolist()]
+        words = [
+            tuple(columns[b, t : t + k].tolist())
+            for t, b, k in zip(
+                *(
+                    part[chosen].tolist()
+                    for part in (self.first // len(columns), self.first % len(columns), self.lengths)
+                )
+            )
+        ]
         of_length = torch.bincount(self.lengths - 1, posterior, LONGEST) / posterior.sum()
         longest = max(SHORTEST, int((of_length.cumsum(0) < 0.98).sum()) + 1)
         mean = float((torch.arange(1, LONGEST + 1) * of_length).sum())
@@ -255,6 +274,11 @@ def without_compounds(counts: dict[tuple[int, ...], float], total: float) -> dic
             for part in max(parts)[1:]:
                 result[part] += moved
     return dict(sorted(result.items(), key=lambda entry: -entry[1]))
+
+
+def _at(values: Tensor, places: Tensor) -> Tensor:
+    """The numbers of ``values`` at ``places`` of it, as one list, in the shape of ``places``: faster than brackets."""
+    return values.flatten().index_select(0, places.flatten()).reshape(places.shape)
 
 
 def _numbered(keys: Tensor) -> Tensor:
