@@ -105,7 +105,8 @@ def _learned(lattice: _Lattice, end: Tensor) -> Sums:
 class _Lattice:
     """All segments of a text (T, B) of at most LONGEST symbols, and what is needed to count them.
 
-    ``places`` are the segments (T, K, B) that hold no NONE; attributes per segment are those of these alone.
+    ``present`` (T, K, B) says which segments hold no NONE, and ``places`` where those are; attributes per segment are
+    those of these alone.
     The kind of a segment is its symbols, and a use is a kind in a context. ``again`` are the segments whose kind has
     more than one use; only these are counted, since the others occur nowhere else.
     """
@@ -115,9 +116,9 @@ class _Lattice:
         following = windows(text, LONGEST)  # (T, K + 1, B)
         inside = following[:, :-1]
         T, K, B = inside.shape
-        present = (inside >= 0).cumprod(1).bool()
-        self.shape, self.places = present.shape, present.flatten().nonzero()[:, 0]
-        self.within = present[:-1, 1]  # (T - 1, B): a symbol, and one that follows
+        self.present = (inside >= 0).cumprod(1).bool()
+        self.places = self.present.flatten().nonzero()[:, 0]
+        self.within = self.present[:-1, 1]  # (T - 1, B): a symbol, and one that follows
         table = torch.zeros((len(rules) + 1,) * 2, dtype=torch.int8)
         table[:-1, :-1] = torch.from_numpy(rules)
         rule = table[inside, following[:, 1:]]
@@ -142,11 +143,10 @@ class _Lattice:
 
     def sums(self, values: Tensor) -> Sums:
         """The sums over all segmentations by scores of the present segments; a NONE is a segment of its own."""
-        scores = torch.full(self.shape, -1e30, dtype=torch.float64)
+        scores = torch.full(self.present.shape, -1e30, dtype=torch.float64)
         scores[:, 0] = 0.0
-        return sum_segmentations(
-            scores.flatten().index_copy_(0, self.places, values - self.penalty).reshape(self.shape)
-        )
+        scores.view(-1).index_copy_(0, self.places, values - self.penalty)
+        return sum_segmentations(scores)
 
     def minima(self) -> Tensor:
         """(T, B) bool: whether the transitional probability has a local minimum after each symbol."""
