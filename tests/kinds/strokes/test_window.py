@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from lines import some
 
+import tiny
+import tiny_strokes
 from hmrnn.config import Config, TrainConfig
+from hmrnn.kinds.strokes.files import read_strokes, save_strokes
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.presets import PRESETS
@@ -159,3 +163,16 @@ def test_the_presets_say_what_they_train() -> None:
     for name, config in PRESETS.items():
         assert (config.model.window != "none") == name.endswith("-text")
         config.check()
+
+
+def test_the_command_writes_a_text_in_lines(
+    model: StrokeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder, sheet = tiny_strokes.save(tmp_path / "run", model), tmp_path / "sheet.json"
+    command = ["generate", "-m", str(folder), "--seed", "1", "--out", str(sheet)]
+    assert tiny.hmrnn(*command, "--text", "ab cab dab", "--width", "6") == 0
+    assert len(read_strokes(sheet)) == 2
+    save_strokes(lines(), tmp_path / "lines.json")
+    assert tiny.hmrnn(*command, "--text", "ab", "--prime", "lines.json", "--line", "3") == 0
+    assert tiny.hmrnn(*command) == tiny.hmrnn(*command, "--text", "xyz") == 2

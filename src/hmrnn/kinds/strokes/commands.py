@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -87,13 +88,19 @@ class StrokeCommands(SequenceCommands):
             raise InputError(f"--seconds is for pictures, and {out} is to hold strokes; leave it out")
         if not as_strokes:
             check_drawing_path(out, arguments.seconds, others=ENDINGS)
-        prime = read_strokes(arguments.prime).line(arguments.line)[0] if arguments.prime else None
-        lines = model.sheet(
-            1 if arguments.samples is None else arguments.samples,
-            600 if arguments.length is None else arguments.length,
-            temperature=1.0 if arguments.temperature is None else arguments.temperature,
-            bias=arguments.bias, prime=prime, seed=arguments.seed, progress=self.progress("writing"),
-        )  # fmt: skip
+        style = read_strokes(arguments.prime).line(arguments.line) if arguments.prime else None
+        prime = None if style is None or arguments.text else style[0]
+        how: dict[str, Any] = {
+            "temperature": 1.0 if arguments.temperature is None else arguments.temperature, "bias": arguments.bias,
+            "seed": arguments.seed, "progress": self.progress("writing"),
+        }  # fmt: skip
+        if arguments.text:
+            rows = textwrap.wrap(arguments.text, arguments.width)
+            lines = [line.steps for line in model.write_many(rows, style=style, **how)]
+        else:
+            samples = 1 if arguments.samples is None else arguments.samples
+            points = 600 if arguments.length is None else arguments.length
+            lines = model.sheet(samples, points, prime=prime, **how)
         if as_strokes:
             begin = np.array([[0, 0, 0 if prime is None else prime[-1, 2]]])  # the point where the first step starts
             save_strokes(Strokes.of([np.concatenate([begin, line]) for line in lines]), out)

@@ -115,6 +115,8 @@ class StrokeModel(Model):
         progress: Progress = None,
     ) -> list[np.ndarray]:
         """Several lines, as :meth:`generate` gives one; ``condition`` may be a list with one for each."""
+        if self.network.window is not None:
+            raise InputError("this model writes a text; give one, as model.write or --text", setting="text")
         start = None if prime is None else self._strokes(prime)[0]
         check_room(self.network, samples, points, "points")
         return write(

@@ -24,8 +24,13 @@ class Evaluate(Options):
 class Generate(Options):
     bias: float = option(0.0, "X")
     """Handwriting: 0 varies as people do, 1 is neat, more is neater."""
+    text: str | None = option(None, "TEXT", without=("length", "samples"))
+    """Handwriting: what to write, for a model that was trained with model.window."""
+    width: int = option(40, "LETTERS", needs="text", least=1, most=1000)
+    """The letters of a line of --text, at most."""
     prime: str | None = option(None, "FILE", file=True)
-    """Handwriting: a file of strokes; the new lines continue one of its lines, in its style."""
+    """Handwriting: a file of strokes; the new lines continue one of its lines, in its style. With --text the file has
+    to hold what that line says."""
     line: str | None = option(None, "LINE", needs="prime")
     """The line of --prime to continue, by its name or number; the first if not given."""
     out: str | None = option(None, "FILE")
