@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
-from hmrnn.config.checks import check_types, settings_of, value_of
+from hmrnn.config.checks import HM_LSTM, check_types, settings_of, value_of
 
 C = TypeVar("C")
 
@@ -42,7 +42,8 @@ def fit(config: Any, preset: Any, asked: Collection[str] = ()) -> Any:
         config = replaced(config, {"train.optimizer": "adam"})
     if model.ridge and config.train.epochs == preset.train.epochs:
         config = replaced(config, {"train.epochs": 1})
-    if model.rnn == "h-net" and config.detectors.rate_weight == preset.detectors.rate_weight == 0:
+    only_prior = config.detectors.rates and model.rnn not in HM_LSTM.values
+    if only_prior and config.detectors.rate_weight == preset.detectors.rate_weight == 0:
         config = replaced(config, {"detectors.rate_weight": 0.0 if "detectors.rate_weight" in asked else 1.0})
     for one in settings_of(type(config), config):
         if one.name not in asked and one.unmet(config) and one.value == value_of(preset, one.name):

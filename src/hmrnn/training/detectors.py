@@ -37,7 +37,7 @@ def changed_detectors(run: Training) -> list[dict[str, Any]]:
     before, rates = p.conditions or ["alive"] * len(sums), [total / updates for total in sums]
     p.conditions = [next_condition(*pair) if its else "alive" for its, *pair in zip(free, rates, before)]
     settable = len(sums) if run.model.rnn.settable else 0
-    how = (settable, bool(d.rates), bool(d.bias), run.config.model.rnn == "hm-lstm")
+    how = (settable, bool(d.rates), bool(d.bias), hasattr(run.model.rnn, "detector_biases"))
     return [
         {"layer": l, "condition": new, "rate": rate, "message": advice(l, rate, *how)}
         for l, (rate, old, new) in enumerate(zip(rates, before, p.conditions), start=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
+from hmrnn.config import Config
 from hmrnn.config.train import MOST_THREADS
 from hmrnn.errors import InputError
 from hmrnn.utils.options import Options, option
@@ -24,6 +25,10 @@ class DataArguments(Options):
     """A preset, a text file, a folder of text files, or a file of strokes (.npz)."""
     paths: tuple[str, ...] = option((), "[PATH ...]", positional=True, file=True)
     """Files or folders with the data, after a preset; or more files after the first."""
+
+    def check(self) -> None:
+        super().check()
+        Config.load(self.name)
 
 
 @dataclasses.dataclass(frozen=True)
