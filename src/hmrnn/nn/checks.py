@@ -214,11 +214,9 @@ def _check_within(
         wrong &= ~(padding[..., None] if a.dim() == 3 else padding)
     if bool(wrong.any()):
         place = wrong.nonzero()[0].tolist()
-        t, b, k = place if a.dim() == 3 else (*place, -1) if steps else (-1, *place)
-        where = f"step {t} of sequence {b}" if steps else f"{'row' if name == 'embedding' else 'sequence'} {b}"
-        value = a[tuple(place)].item()
-        got = f"{value:g} in {where}, at position {k}" if a.is_floating_point() else f"{value} in {where}"
-        raise InputError(f"{name} must {rule}; got {got}")
+        axes = ("step", "sequence", "position")[: a.dim()] if steps else ("row", "position")
+        where = ", ".join(f"{axis} {k}" for axis, k in zip(axes, place))
+        raise InputError(f"{name} must {rule}; got {a[tuple(place)].item():.10g} at {where}")
 
 
 def check_state(rnn: Network, state: State, B: int) -> None:

@@ -169,6 +169,11 @@ class SequenceEstimator(Estimator, Generic[M]):
         return self.model_
 
     @property
+    def _how(self) -> dict[str, Any]:
+        """How the fitted model answers."""
+        return {}
+
+    @property
     def classes_(self) -> np.ndarray:
         """The labels or tags, in the order of the columns of ``predict_proba``, or the symbols that can be written."""
         classes = self._fitted.classes
@@ -186,15 +191,15 @@ class SequenceEstimator(Estimator, Generic[M]):
 
     def predict(self, X: Any) -> Any:
         """The answer to each sequence."""
-        return self._fitted.predict(X)
+        return self._fitted.predict(X, **self._how)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of right answers; of numbers R²."""
-        return self._fitted.score(X, y, sample_weight)
+        return self._fitted.score(X, y, sample_weight, **self._how)
 
     def explain(self, X: Any) -> list[Decision]:
         """The answer to each sequence, the segments found in it, and the weight of each in the decision."""
-        return self._fitted.explain(X)
+        return self._fitted.explain(X, **self._how)
 
     def save(self, directory: str | Path) -> Path:
         """Write the fitted model to a new directory: safetensors and JSON. :func:`hmrnn.load` and ``load`` read it."""

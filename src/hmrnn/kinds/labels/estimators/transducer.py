@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from hmrnn.kinds.labels.decision import Decision
 from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
 from hmrnn.kinds.labels.model import PairModel
 
@@ -62,18 +61,10 @@ class HMTransducer(SequenceEstimator[PairModel]):
         """Learn from sequences and what they are to be turned into."""
         return self._fit(X, y, sample_weight=sample_weight)
 
-    def predict(self, X: Any) -> list[Any]:
-        """What the model writes for each sequence: texts, or lists of tokens, as in training."""
-        return self._fitted.predict(X, beam=self.beam)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of sequences that are written without an error."""
-        return self._fitted.score(X, y, sample_weight, beam=self.beam)
-
-    def explain(self, X: Any) -> list[Decision]:
-        """What is written for each sequence, the segments found in it, and their weights for each symbol written."""
-        return self._fitted.explain(X, beam=self.beam)
+    @property
+    def _how(self) -> dict[str, Any]:
+        return {"beam": self.beam}
 
     def error_rate(self, X: Any, y: Any) -> float:
         """Edits (insertions, deletions, substitutions) per symbol of y."""
-        return self._fitted.error_rate(X, y, beam=self.beam)
+        return self._fitted.error_rate(X, y, **self._how)
