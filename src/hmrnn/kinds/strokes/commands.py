@@ -25,7 +25,8 @@ from hmrnn.kinds.strokes.gold import against_pen_ups, pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.report import demo, sections
 from hmrnn.kinds.strokes.strokes import FEWEST, Strokes, counted, joined
-from hmrnn.kinds.strokes.write import scribble
+from hmrnn.kinds.strokes.write import READ_LINES, scribble
+from hmrnn.nn.predictor import conditioned
 from hmrnn.pretrained.commands import SequenceCommands, agreement, measured, record
 
 if TYPE_CHECKING:
@@ -109,7 +110,10 @@ class StrokeCommands(SequenceCommands):
         lengths = sorted({len(line) for line in lines})
         shown = counted(lengths[0], "point") if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]} points"
         yield Section(text=f"wrote {out}: {counted(len(lines), 'line')} of {shown}")
-        if warning := scribble(model.network, model.scale, lines):
+        said = model.as_texts(rows[:READ_LINES]) if arguments.text else None
+        with conditioned(model.network, model.network.condition._replace(text=said)):
+            warning = scribble(model.network, model.scale, lines)
+        if warning:
             yield Section(text=warning, aside=True)
 
     def drawn(self, model: StrokeModel, name: str, given: Strokes, found: Segmentation, arguments: Any) -> Figure:
