@@ -19,7 +19,7 @@ define install
 		echo "the demo will read the Python manual, as its novel could not be installed"; }
 endef
 
-.PHONY: help demo test pytest sanitize wheel sdist check-wheel inspect-wheel sbom actionlint docs stress fuzz lint clean
+.PHONY: help demo test pytest sanitize wheel sdist check-wheel inspect-wheel sbom actionlint docs stress fuzz soak lint clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1@/p' Makefile | awk -F@ '{printf "make %-14s %s\n", $$1, $$2}'
@@ -81,11 +81,15 @@ stress: $(VENV)/installed-test ## what takes longer: every grid of the engines, 
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q -m "slow and not gpu" tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='stress_*.py' tests/stress
 
-SECONDS := 60
+MINUTES := 1
 SEED := 20000
-fuzz: $(VENV)/installed-test ## damaged files, command lines and requests for a minute; SECONDS=3600 SEED=7 for longer, from another seed
-	OMP_NUM_THREADS=1 HMRNN_FUZZ_SECONDS=$(SECONDS) HMRNN_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -q \
+fuzz: $(VENV)/installed-test ## damaged files, command lines and requests for a minute; MINUTES=60 SEED=7 for longer, from another seed
+	OMP_NUM_THREADS=1 HMRNN_FUZZ_MINUTES=$(MINUTES) HMRNN_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -q \
 		-o python_files='stress_fuzz.py' tests/stress
+
+soak: $(VENV)/installed-test ## the page under 200 clients for ten minutes, or MINUTES=; its memory must stay
+	OMP_NUM_THREADS=1 HMRNN_LOAD_MINUTES=$(if $(filter file,$(origin MINUTES)),10,$(MINUTES)) $(BIN)/python -m pytest -q \
+		-o python_files='stress_page.py' tests/stress -k test_load
 
 lint: $(VENV)/installed-test ## ruff, clang-format, mypy and import-linter
 	$(BIN)/ruff check .

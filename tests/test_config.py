@@ -286,6 +286,20 @@ def test_rates_of_a_preset_follow_the_network(model: dict[str, Any], rates: tupl
     assert detectors.start_at_rates == (detectors.rate_control > 0) == (detectors.pull_weight > 0) == (rates != ())
 
 
+def test_an_h_net_keeps_the_first_rate_of_a_preset_and_holds_it_by_the_prior() -> None:
+    preset = PRESETS["text"]
+    fitted = fit(tiny.changed(preset, rnn="h-net"), preset)
+    fitted.check()
+    d = fitted.detectors
+    assert (d.rates, d.rate_weight) == (preset.detectors.rates[:1], 1.0)
+    assert (d.rate_control, d.pull_weight, d.start_at_rates, d.on_copy) == (0.0, 0.0, False, "evaluate")
+    free = preset.changed({"model.rnn": "h-net", "detectors.rate_weight": 0.0})
+    assert free.detectors.rate_weight == 0
+    for what in ({"slope": (0.1, 2.0)}, {"hidden": 3}, {"rate_control": 0.1}, {"on_copy": "hold"}):
+        with refused(f"detectors.{next(iter(what))}"):
+            tiny.changed(fitted, **what).check()
+
+
 def test_adam_trains_the_output_of_a_reservoir() -> None:
     preset = tiny.changed(PRESETS["text"], optimizer="muon", adam_rate=0.5)
     fitted = fit(tiny.changed(preset, rnn="echo-state"), preset)

@@ -1,4 +1,4 @@
-"""Damaged files, command lines and requests: ten thousand of each kind, or as many as HMRNN_FUZZ_SECONDS allow."""
+"""Damaged files, command lines and requests: ten thousand of each kind, or as many as HMRNN_FUZZ_MINUTES allow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import open_shelf
 
 INPUTS = int(os.environ.get("HMRNN_FUZZ_INPUTS", "10000"))
-SECONDS = float(os.environ.get("HMRNN_FUZZ_SECONDS", "inf")) / (len(fuzz.TARGETS) + 1)
+SECONDS = 60 * float(os.environ.get("HMRNN_FUZZ_MINUTES", "inf")) / (len(fuzz.TARGETS) + 1)
 SEED = int(os.environ.get("HMRNN_FUZZ_SEED", "20000"))
 
 

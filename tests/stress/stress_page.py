@@ -21,7 +21,7 @@ import tiny
 from hmrnn.kinds.strokes.strokes import Scale
 
 CLIENTS = 200
-SECONDS = float(os.environ.get("HMRNN_LOAD_SECONDS", "60"))
+SECONDS = 60 * float(os.environ.get("HMRNN_LOAD_MINUTES", "1"))
 
 
 @contextmanager

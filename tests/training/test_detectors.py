@@ -137,6 +137,17 @@ def test_what_is_advised_can_be_done(preset: str) -> None:
         train_arguments([preset, *flags_of(f"{without} 1 {settings}")]).check()
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_what_is_advised_to_an_h_net(held: bool) -> None:
+    told = advice(1, 0.0, 1, held, moved=False)
+    flags = ["--detectors.rate-weight", "2"] if held else flags_of(told.partition("held rates: ")[2])
+    assert not held or "detectors.rate_weight" in told
+    arguments = train_arguments(["text", "--model.rnn", "h-net", *flags])
+    arguments.check()
+    assert len(arguments.detectors.rates) == 1
+    assert arguments.detectors.rate_weight == (2 if held else 0.2)
+
+
 def test_what_is_advised_where_a_text_gives_the_boundaries() -> None:
     given = flags_of(advice(2, 0.0, 0).partition("start again with ")[2])
     arguments = train_arguments(["ptb", "--model.rnn", "hrnn", *given])

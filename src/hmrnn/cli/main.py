@@ -45,6 +45,8 @@ With data of yours:
 Without either:
   demo       train on a built-in text and show what the model found
   bench      speed beside torch.nn.LSTM on this machine
+  doctor     versions, engine, threads, GPU and extras, and what is missing
+  shell      completion for bash, zsh or fish, and the man page
 
 First steps:
   hmrnn segment "When the boats came back in the evening, the whole town was waiting on the pier."

@@ -20,7 +20,7 @@ from hmrnn.cli.arguments.models import (
     ScoreArguments,
     SegmentArguments,
 )
-from hmrnn.cli.arguments.others import BenchArguments, DataArguments, DemoArguments
+from hmrnn.cli.arguments.others import BenchArguments, DataArguments, DemoArguments, DoctorArguments, ShellArguments
 from hmrnn.cli.arguments.train import TrainArguments
 from hmrnn.errors import InputError
 from hmrnn.kind import Kind
@@ -39,6 +39,8 @@ ARGUMENTS: dict[str, type[Any]] = {
     "export": ExportArguments,
     "data": DataArguments,
     "bench": BenchArguments,
+    "doctor": DoctorArguments,
+    "shell": ShellArguments,
 }
 """What the commands have for every kind of data."""
 

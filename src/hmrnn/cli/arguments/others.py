@@ -1,4 +1,4 @@
-"""The arguments of the commands that need no model: data, bench and demo."""
+"""The arguments of the commands that need no model: data, bench, demo, doctor and shell."""
 
 from __future__ import annotations
 
@@ -70,3 +70,24 @@ class DemoArguments(Options):
     """Directory of the run; runs/demo or runs/handwriting if not given."""
     fresh: bool = False
     """Train again even if a finished demo is there."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DoctorArguments(Options):
+    """What hmrnn has to work with on this machine: versions, engine, threads, GPU and extras, and what is missing.
+
+    hmrnn doctor
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class ShellArguments(Options):
+    """Print the completion of commands and flags for a shell, or the man page.
+
+    hmrnn shell bash  # > ~/.local/share/bash-completion/completions/hmrnn
+    hmrnn shell fish  # > ~/.config/fish/completions/hmrnn.fish
+    hmrnn shell man  # > ~/.local/share/man/man1/hmrnn.1
+    """
+
+    what: Literal["bash", "zsh", "fish", "man"] = option("bash", positional=True)
+    """bash, zsh or fish; or man. In .zshrc: eval "$(hmrnn shell zsh)"."""
