@@ -158,6 +158,13 @@ class Variant:
         same = self.top_down == "pending" and (self.flush or not self.copy)
         object.__setattr__(self, "gate", "boundary" if same else self.top_down)
 
+    def flags(self) -> dict[str, bool]:
+        """What the Triton kernels are compiled for."""
+        return {
+            "SOFT": self.boundary == "soft", "HOLD": self.on_copy == "hold", "FLUSH": self.flush, "COPY": self.copy,
+            "PENDING": self.gate == "pending",
+        }  # fmt: skip
+
     def moving(self, rates: Sequence[float]) -> tuple[float, ...]:
         """The share of the rows that move in each layer above the first, at these rates of independent boundaries."""
         own = (*rates[1:], 0.0) if self.flush else (0.0,) * len(rates)

@@ -175,8 +175,7 @@ class Plan:
             "h": layer.h, "c_log": layer.c_log, "s": layer.s, "s_row": aligned(layer.gates), "stats": layer.stats,
             "z": self.z, "gate": self.gate, "s_z": self.s_z, "probability": self.probability,
             "dot_above": self.dot_above, "dot_below": self.dot_below, "B": spec.batch, "H": layer.H, "LAYER": l,
-            "D": spec.detectors, "SOFT": spec.variant.boundary == "soft", "HOLD": spec.variant.on_copy == "hold",
-            "FLUSH": spec.variant.flush, "COPY": spec.variant.copy, "PENDING": spec.variant.gate == "pending",
+            "D": spec.detectors, **spec.variant.flags(),
             "D2": layer.D2, "unit_log": layer.unit_log, "UNITS": layer.units,
             "UNIT_BLOCK": self.kernels.block(max(layer.units, 1))["BLOCK"], **self.kernels.block(layer.H),
         }  # fmt: skip
