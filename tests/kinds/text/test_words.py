@@ -1,5 +1,6 @@
 """Runs with a segmental head: what the text decides, the pull, exact resumption, and words from the command line."""
 
+import collections
 import dataclasses
 import itertools
 import json
@@ -145,6 +146,14 @@ def test_segments_by_the_head_and_by_the_detectors(trained):
     assert model.late == 1
 
 
+def test_words_alone_are_those_of_the_whole_segmentation(trained):
+    model, text = load(trained / "run"), (trained / "book.txt").read_text()
+    for primed in (True, False):
+        found, whole = (find(text, primed=primed) for find in (model.find_words, model.segment))
+        assert found.spaced() == whole.spaced()
+        assert found.lexicon() == whole.lexicon()
+
+
 def test_detectors_that_fire_late_are_moved_back(trained):
     from hmrnn.reading.read import segment_many
 
@@ -159,6 +168,8 @@ def test_a_model_without_a_head_says_so(tmp_path):
     model = tiny.saved_model(tmp_path / "model")
     with refused():
         model.segment("abc", by="head")
+    with refused():
+        model.find_words("abc")
 
 
 def test_words_lexicon_and_spaces_from_the_command_line(trained, capsys):
@@ -177,6 +188,27 @@ def test_words_lexicon_and_spaces_from_the_command_line(trained, capsys):
     assert tiny.hmrnn("segment", text, "-m", run, "--by", "detectors", "--format", "words") == 0
     assert "".join(capsys.readouterr().out.split()) == "abcdefghhhgcab"
     assert tiny.hmrnn("segment", text, "-m", run, "--json", "--lexicon") == 2
+
+
+def test_words_in_one_command(trained, tmp_path, monkeypatch, capsys):
+    text, small = trained / "book.txt", words_config()
+    monkeypatch.setitem(PRESETS, "words", small)
+    found = tmp_path / "found"
+    assert tiny.hmrnn("words", text, "--out", found) == 0
+    steps = len((found / "metrics.jsonl").read_text().splitlines())
+    spaced = (found / "words.txt").read_text()
+    assert spaced.replace(" ", "") == text.read_text().replace(" ", "")
+    entries = [line.split("\t") for line in (found / "lexicon.tsv").read_text().splitlines()]
+    assert {word: int(count) for count, word in entries} == collections.Counter(spaced.split())
+    assert tiny.hmrnn("words", text, "--out", found) == 0  # trained already
+    assert len((found / "metrics.jsonl").read_text().splitlines()) == steps
+    other = tmp_path / "other.txt"
+    other.write_text("abcdefgh\nhhgcab\n")
+    assert tiny.hmrnn("words", other, "--out", found) == 2  # holds another run
+    assert tiny.hmrnn("words", other, "-m", found, "--out", tmp_path / "of-other") == 0
+    assert (tmp_path / "of-other" / "words.txt").read_text().replace(" ", "") == other.read_text()
+    assert tiny.hmrnn("words") == 2
+    capsys.readouterr()
 
 
 def test_a_stream_has_the_ends_of_the_detectors_moved_back(trained):

@@ -20,7 +20,14 @@ from hmrnn.cli.arguments.models import (
     ScoreArguments,
     SegmentArguments,
 )
-from hmrnn.cli.arguments.others import BenchArguments, DataArguments, DemoArguments, DoctorArguments, ShellArguments
+from hmrnn.cli.arguments.others import (
+    BenchArguments,
+    DataArguments,
+    DemoArguments,
+    DoctorArguments,
+    ShellArguments,
+    WordsArguments,
+)
 from hmrnn.cli.arguments.train import TrainArguments
 from hmrnn.errors import InputError
 from hmrnn.kind import Kind
@@ -29,6 +36,7 @@ from hmrnn.utils.options import Options, named
 ARGUMENTS: dict[str, type[Any]] = {
     "demo": DemoArguments,
     "train": TrainArguments,
+    "words": WordsArguments,
     "evaluate": EvaluateArguments,
     "score": ScoreArguments,
     "segment": SegmentArguments,

@@ -1,4 +1,4 @@
-"""The arguments of the commands that need no model: data, bench, demo, doctor and shell."""
+"""The arguments of the commands that need no model: data, words, bench, demo, doctor and shell."""
 
 from __future__ import annotations
 
@@ -29,6 +29,32 @@ class DataArguments(Options):
     def check(self) -> None:
         super().check()
         Config.load(self.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class WordsArguments(Options):
+    """Find the words of a text that marks none: train on it, then write its words and their counts.
+
+    hmrnn words book.txt                       # everything is in runs/book-words
+    hmrnn words more.txt -m runs/book-words    # by a model that was trained already
+    """
+
+    FLAGS: ClassVar = {"data.path": "FILE"}
+    file: str = option("", "FILE", positional=True, file=True)
+    """The text. Its spaces, if it has any, are taken out; line ends always end a word."""
+    model: str | None = option(None, "MODEL", "-m")
+    """A run directory of the preset words; training is left out."""
+    out: str | None = option(None, "PATH")
+    """The directory for the run, words.txt and lexicon.tsv; runs/NAME-words if not given."""
+    fresh: bool = option(False, without=("model",))
+    """Train again even if a finished run is there."""
+    unknown: Literal["replace", "skip", "refuse"] = "replace"
+    """What to do with symbols that a model given by -m does not know."""
+
+    def check(self) -> None:
+        super().check()
+        if not self.file:
+            raise InputError("hmrnn words needs a file, as in hmrnn words book.txt")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 from hmrnn.analysis.gold import against_ends, read_ends
 from hmrnn.analysis.scores import Row
 from hmrnn.analysis.sections import Section
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.errors import InputError, Note
 from hmrnn.kinds.text.corpus import Corpus, line_end, lines_of, load_corpus, read_symbols_and_spaces
@@ -73,15 +75,23 @@ class TextCommands(SequenceCommands):
         if arguments.stream:
             yield from self._stream(model, arguments)
             return
-        text, how = self.read(model, arguments), {"by": arguments.by} if arguments.by else {}
+        text = self.read(model, arguments)
         _point_out(text, "segment --stream FILE --out FOLDER")
-        found = model.segment(text, unknown=arguments.unknown, progress=self.progress("segmenting"), **how)
+        by_head = arguments.by != "detectors" and model.network.segments is not None
+        words_alone = by_head and (arguments.lexicon or arguments.format != "levels")
+        find = model.find_words if words_alone else partial(model.segment, by=arguments.by)
+        found = find(text, unknown=arguments.unknown, progress=self.progress("segmenting"))
         if arguments.lexicon:
             yield Section(lines="\n".join(f"{count}\t{word}" for word, count in found.lexicon()))
         elif arguments.format != "levels":
             yield Section(lines=found.spaced() if arguments.format == "spaced" else "\n".join(found.words()))
         else:
             yield Section(found=found, width=arguments.width, record=found.to_dict())
+
+    def words(self, model: TextModel, arguments: Any) -> Segmentation:
+        """The words of a file by the segmental head."""
+        text = inputs.read_text(None, arguments.file, model.vocabulary.kind)
+        return model.find_words(text, unknown=arguments.unknown, progress=self.progress("segmenting"))
 
     def _stream(self, model: TextModel, arguments: Any) -> Iterator[Section]:
         if arguments.unknown == "skip":

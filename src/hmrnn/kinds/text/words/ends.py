@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _SIDE_BY_SIDE = 256
 _BLOCK = 512  # symbols that a head with a reader of its own reads at a time, after as many before them
+_COLUMNS = 16  # such blocks side by side
 
 
 class HeadScores:
@@ -28,9 +29,16 @@ class HeadScores:
         model: a language model with a segmental head.
         symbols: (T,): indices of the text.
         read: symbols at the start that are read but not cut, the prime; words begin after them.
+        progress: called with the symbols that a head with a reader of its own has read and their number.
     """
 
-    def __init__(self, model: LanguageModel, symbols: np.ndarray, read: int = 0) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        symbols: np.ndarray,
+        read: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
         if model.segments is None:
             raise InputError("this model has no segmental head; use its detectors, or train with the preset words")
         self.head, self.longest, self.read = model.segments, model.segments.longest, read
@@ -42,16 +50,21 @@ class HeadScores:
         with evaluating(model):
             self._score(nothing, np.full((1, 1), -1), np.ones((1, 1), bool))
             if self.head.reader is not None:
-                self._read(len(symbols))
+                self._read(len(symbols), progress)
 
-    def _read(self, T: int) -> None:
+    def _read(self, T: int, progress: Callable[[int, int], None] | None) -> None:
         """Score the segments by a head that reads the text itself: in blocks, each after the block before it."""
-        for start in range(0, T, _BLOCK):
-            first, at = max(0, start - _BLOCK), np.arange(start, min(T, start + _BLOCK))[:, None]
-            symbols = torch.from_numpy(self.symbols[first : start + len(at), None]).to(self.device)
+        starts = np.arange(0, T, _BLOCK)
+        for first in (0, *range(1, len(starts), _COLUMNS)):
+            begin = starts[first : first + _COLUMNS] if first else starts[:1]
+            warmup = _BLOCK if first else 0
+            at = begin + np.arange(-warmup, min(_BLOCK, T))[:, None]  # (T, B)
+            within = np.minimum(at, T - 1)
             with torch.inference_mode():
-                context = self.head.read(symbols)[start - first :]
-            self._score(context, at, at >= 0)
+                context = self.head.read(torch.from_numpy(self.symbols[within]).to(self.device))[warmup:]
+            self._score(context, within[warmup:], at[warmup:] < T)
+            if progress is not None:
+                progress(int(within[-1, -1]) + 1, T)
 
     def add(self, hidden: Sequence[Tensor], at: np.ndarray, counted: np.ndarray) -> None:
         """Score the segments that begin after the steps ``at`` (T, B), from h of all layers (T, B, H_l) there.
@@ -86,7 +99,7 @@ class HeadScores:
                 result[start : end - 1] = likely[1 : end - start, b]
         return result
 
-    def _batches(self) -> list[tuple[list[tuple[int, int]], Tensor]]:
+    def _batches(self) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
         """Parts between cuts that must be, which are segmented by themselves, many of similar length side by side.
 
         Each batch has the start and the end of its parts and their scores (T, K, B), padded by single symbols.
@@ -95,7 +108,6 @@ class HeadScores:
         must = np.flatnonzero(self.rules[text[:-1], text[1:]] > 0) + 1
         edges = np.unique(np.concatenate([[self.read], must[must > self.read], [len(text)]])).tolist()
         parts = sorted(itertools.pairwise(edges), key=lambda part: part[1] - part[0])
-        batches = []
         for k in range(0, len(parts), _SIDE_BY_SIDE):
             places = parts[k : k + _SIDE_BY_SIDE]
             T = places[-1][1] - places[-1][0]
@@ -105,5 +117,4 @@ class HeadScores:
                 scores[: end - start, :, b] = self.scores[start:end]
                 for length in range(2, self.longest + 1):  # none reaches into the padding
                     scores[max(0, end - start - length + 1) : end - start, length - 1, b] = -1e30
-            batches.append((places, torch.from_numpy(scores)))
-        return batches
+            yield places, torch.from_numpy(scores)
