@@ -137,7 +137,7 @@ class Kind:
 
         InputError if the run is ``kept`` and would miss them.
         """
-        raise InputError(f"a model of {self.name} cannot be trained further; train a new one")
+        return self.continued(start, "this", data)
 
 
 def find(name: str) -> Kind:

@@ -33,6 +33,6 @@ def test_gold_ends_of_a_file(tmp_path: Path) -> None:
 
 
 def test_an_endless_file_of_gold_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gold, "_LONGEST_FILE", 1 << 20)
+    monkeypatch.setattr("hmrnn.utils.inputs.LARGEST", 1 << 20)
     with refused():
         gold.read_ends("/dev/zero", 10)

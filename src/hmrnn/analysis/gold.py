@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,9 +11,9 @@ from numpy.typing import ArrayLike
 
 from hmrnn.analysis.scores import Row, compare, ends_of
 from hmrnn.errors import InputError
+from hmrnn.utils.inputs import decoded, read_bytes
 
 FILE = "as in the file"
-_LONGEST_FILE = 1 << 28  # characters, so that an endless file is refused
 
 
 class Found(NamedTuple):
@@ -40,13 +39,7 @@ def read_ends(path: str | Path, length: int) -> np.ndarray:
 
     Empty lines and comments after # are skipped.
     """
-    try:
-        with open(os.path.expanduser(path), encoding="utf-8") as file:
-            text = file.read(_LONGEST_FILE + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the file of gold ends, {path}, cannot be read as UTF-8 text: {error}") from error
-    if len(text) > _LONGEST_FILE:
-        raise InputError(f"the file of gold ends, {path}, has more than {_LONGEST_FILE:,} characters")
+    text = decoded(read_bytes(str(path)), str(path))
     ends = []
     for number, line in enumerate(text.splitlines(), start=1):
         content = line.split("#")[0].strip()

@@ -86,8 +86,8 @@ class TextModel(Model):
         ``by`` "head" takes those of level 1 from the segmental head of a model that has one, which is the default
         there; "detectors" takes what the detectors found reading left to right.
         """
-        how: dict[str, Any] = {"unknown": unknown, "primed": primed, "condition": condition, "by": by}
-        return self.segment_many([text], progress=progress, **how)[0]
+        reading = self._read(text, "segment", unknown)
+        return self._segment_all([reading], 1, primed, condition, by, progress)[0]
 
     def find_words(
         self, text: str, *, unknown: Unknown = "replace", primed: bool = True, progress: Progress = None
@@ -124,6 +124,17 @@ class TextModel(Model):
         if isinstance(texts, str):
             raise InputError("texts must be a list of texts; got one text: use segment")
         readings = [self._read(text, "segment", unknown) for text in texts]
+        return self._segment_all(readings, argument("batch", batch, Count), primed, condition, by, progress)
+
+    def _segment_all(
+        self,
+        readings: list[Reading],
+        batch: int,
+        primed: bool,
+        condition: ConditionLike,
+        by: By | None,
+        progress: Progress,
+    ) -> list[Segmentation]:
         prime = self.prime if primed else ()
         by = by or ("detectors" if self.network.segments is None else "head")
         ends = partial(HeadScores, self.network, read=len(prime)) if by == "head" else None
@@ -132,7 +143,7 @@ class TextModel(Model):
                 self.network,
                 [reading.indices for reading in readings],
                 self.vocabulary.pieces,
-                batch=argument("batch", batch, Count),
+                batch=batch,
                 prime=prime,
                 ends=ends,
                 late=self.late,
