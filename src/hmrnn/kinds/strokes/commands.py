@@ -25,9 +25,10 @@ from hmrnn.kinds.strokes.gold import against_pen_ups, pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.report import demo, sections
 from hmrnn.kinds.strokes.strokes import FEWEST, Strokes, counted, joined
+from hmrnn.kinds.strokes.transcripts import TranscriptModel, legibility
 from hmrnn.kinds.strokes.write import READ_LINES, scribble
 from hmrnn.nn.predictor import conditioned
-from hmrnn.pretrained.commands import SequenceCommands, agreement, measured, record
+from hmrnn.pretrained.commands import Commands, SequenceCommands, agreement, measured, record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,6 +122,30 @@ class StrokeCommands(SequenceCommands):
 
     def suggested(self, config: Config, corpus: Any) -> str:
         return "generate -m {} --out lines.svg"
+
+
+class TranscriptCommands(Commands):
+    """The commands of models that read handwriting."""
+
+    def evaluate(self, model: TranscriptModel, arguments: Any) -> Iterator[Section]:
+        if arguments.file:
+            strokes, what = joined([read_strokes(path) for path in arguments.file]), ", ".join(arguments.file)
+        else:
+            corpus, part = model.corpus(arguments.path, self.progress("reading")), arguments.split or "test"
+            strokes, what = getattr(corpus, part), f"{corpus.name}, {part} part"
+        found = model.score(strokes, progress=self.progress("evaluating"))
+        yield Section(text=f"{what}: {found}", record={"strokes": what, **found._asdict()})
+
+    def predict(self, model: TranscriptModel, arguments: Any) -> Iterator[Section]:
+        strokes = read_strokes(arguments.file)
+        found = model.predict(strokes, beam=arguments.beam, progress=self.progress("reading"))
+        for name, one in zip(strokes.names, found):
+            yield Section(lines=f"{one.text}\t{one.probability:.3f}\t{name}", record={"name": name, **one._asdict()})
+        if any(strokes.texts):
+            yield Section(text=str(legibility([one.text for one in found], strokes.texts)), aside=True)
+
+    def suggested(self, config: Config, corpus: Any) -> str:
+        return "predict -m {} FILE"
 
 
 def _lines(paths: Sequence[str]) -> Strokes:

@@ -1,4 +1,4 @@
-"""Handwriting as a kind of data."""
+"""Handwriting as two kinds of data: lines to write, and lines to read."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hmrnn.config import OF_TEXT, Config, DataConfig
+from hmrnn.config import CONTEXT, OF_TEXT, Config, DataConfig
 from hmrnn.config.changes import replaced
 from hmrnn.kind import InputSpec, Kind, Measure
-from hmrnn.kinds.strokes.options import OPTIONS
-from hmrnn.kinds.strokes.presets import NOTES, PRESETS
-from hmrnn.kinds.strokes.settings import StrokeData, StrokeModelConfig
+from hmrnn.kinds.strokes.options import OPTIONS, Read
+from hmrnn.kinds.strokes.presets import NOTES, PRESETS, READING, READING_NOTES
+from hmrnn.kinds.strokes.settings import StrokeData, StrokeModelConfig, TranscriptData, TranscriptModelConfig
 from hmrnn.utils import files
 
 if TYPE_CHECKING:
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hmrnn.checkpoint import Checkpoint
-    from hmrnn.kinds.strokes.commands import StrokeCommands
+    from hmrnn.kinds.strokes.commands import StrokeCommands, TranscriptCommands
     from hmrnn.kinds.strokes.model import StrokeModel
     from hmrnn.kinds.strokes.network import HandwritingModel
     from hmrnn.kinds.strokes.page import StrokePage
     from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus
+    from hmrnn.kinds.strokes.transcriber import Transcriber
+    from hmrnn.kinds.strokes.transcripts import TranscriptModel
     from hmrnn.training.task import Task
 
 
@@ -100,4 +102,59 @@ class Handwriting(Kind):
         return StrokeData(format="strokes", path=files.paths(data))
 
 
-KINDS = (Handwriting(),)
+class Transcripts(Kind):
+    """Lines of handwriting with what they say, to be read."""
+
+    name = "transcripts"
+    formats = ("strokes-read", "iamondb-read", "handwritten-read")
+    Settings, Model = TranscriptData, TranscriptModelConfig
+    lacks = (
+        *OF_TEXT, *CONTEXT, "data.condition", "train.scheduled_sampling", "regularise.dropout_embedding",
+        "detectors.estimator reinforce", "detectors.discount", "detectors.entropy", "detectors.pull_to",
+        "detectors.pull_weight", "detectors.pull_delay", "detectors.pull_margin",
+    )  # fmt: skip
+    error = "of the letters wrong"
+    options, presets, notes = {"predict": Read}, READING, READING_NOTES
+
+    def spec(self, plain: dict[str, Any]) -> Scale:
+        from hmrnn.kinds.strokes.strokes import Scale
+
+        return Scale.from_dict(plain)
+
+    def measure(self, spec: InputSpec) -> Measure:
+        return Measure("nats", "letter")
+
+    def load(self, config: Config, progress: Any = None) -> StrokeCorpus:
+        from hmrnn.kinds.strokes.transcripts import load_transcripts
+
+        return load_transcripts(config.data, progress)
+
+    def settle(self, config: Config, corpus: StrokeCorpus) -> Config:
+        from hmrnn.kinds.strokes.window import alphabet_of
+
+        known = config.model.alphabet or alphabet_of(corpus.train.texts)
+        return replaced(config, {"model.alphabet": known})
+
+    def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> Transcriber:
+        from hmrnn.kinds.strokes.transcriber import Transcriber
+
+        return Transcriber(config.model, engine=engine, detectors=config.detectors)
+
+    def task(self, config: Config, corpus: StrokeCorpus, device: torch.device, rank: int = 0, world: int = 1) -> Task:
+        from hmrnn.kinds.strokes.transcripts import TranscriptTask
+
+        network = self.network(config, corpus.spec, config.train.engine)
+        return TranscriptTask(config, corpus, network, device, rank, world)
+
+    def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> TranscriptModel:
+        from hmrnn.kinds.strokes.transcripts import TranscriptModel
+
+        return TranscriptModel(cast(Any, network), cast("Scale", spec), config, source)
+
+    def commands(self, progress: Callable[[str], Any]) -> TranscriptCommands:
+        from hmrnn.kinds.strokes.commands import TranscriptCommands
+
+        return TranscriptCommands(self, progress)
+
+
+KINDS = (Handwriting(), Transcripts())

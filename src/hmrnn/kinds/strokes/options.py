@@ -48,6 +48,12 @@ class Data(Options):
     """Write all lines of a corpus of strokes to this file, a compact .npz archive."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Read(Options):
+    beam: int = option(10, "N", least=1, most=1000)
+    """Handwriting: width of the search for the likeliest text."""
+
+
 OPTIONS = {
     "evaluate": Evaluate, "score": OneSequence, "segment": OneSequence, "plot": Plot, "generate": Generate,
     "data": Data,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from hmrnn.config import Config, DetectorConfig, RegulariseConfig, TrainConfig
-from hmrnn.kinds.strokes.settings import StrokeData, StrokeModelConfig
+from hmrnn.config import KEEPING, Config, DetectorConfig, RegulariseConfig, TrainConfig
+from hmrnn.kinds.strokes.settings import StrokeData, StrokeModelConfig, TranscriptData, TranscriptModelConfig
 
 _train = TrainConfig(learning_rate=0.003, cool_down=0.9, skip_nonfinite=True)
 # rates of the best results on strokes, held by control
@@ -52,4 +52,25 @@ NOTES = {
     "iamondb": "the paper's settings; better ones: iamondb-best",
     "iamondb-text": "writes a text, in the hands of IAM-OnDB",
     "iamondb-best": "the settings of our best result, with the paper's cell; another had 25 nats less with seed 1",
+}
+
+_reader = Config(
+    TranscriptData(format="strokes-read"),
+    TranscriptModelConfig(hidden_size=(128,), num_layers=2, embedding_size=64, output_size=128, **KEEPING),
+    dataclasses.replace(_train, epochs=40, batch_size=32, patience=99),
+    RegulariseConfig(dropout_output=0.3),
+    DetectorConfig(rates=(0.5,), start_at_rates=True, rate_weight=0.0, rate_control=0.05, on_copy="hold"),
+)
+READING = {
+    "transcripts": _reader,
+    "iamondb-read": dataclasses.replace(
+        _reader,
+        data=TranscriptData(format="iamondb-read", split="official", min_points=2),
+        model=dataclasses.replace(_reader.model, hidden_size=(256,), num_layers=3, output_size=256),
+        detectors=dataclasses.replace(_reader.detectors, rates=(0.7, 0.4)),
+    ),
+}
+READING_NOTES = {
+    "transcripts": "handwriting of your own with what it says, to read it",
+    "iamondb-read": "reads handwriting, from IAM-OnDB",
 }

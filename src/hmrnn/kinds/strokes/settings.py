@@ -14,16 +14,14 @@ WINDOW = Needs("model.window", ("soft", "detector"))
 
 
 @dataclasses.dataclass(frozen=True)
-class StrokeData(DataConfig):
+class LineData(DataConfig):
     """The lines of pen strokes to read."""
 
-    format: Literal["strokes", "iamondb", "handwritten"] = "strokes"
-    """strokes: .npz, .json or .csv files. iamondb: IAM-OnDB. handwritten: built-in handwriting."""
-    path: Annotated[tuple[str, ...], Needs("data.format", ("strokes", "iamondb"))] = ()
+    path: Annotated[tuple[str, ...], Needs("data.format", ("strokes", "iamondb", "strokes-read", "iamondb-read"))] = ()
     """Files, or one directory. Files that end in .xz, .gz or .bz2 are decompressed while they are read."""
     min_points: Annotated[int, Meta(ge=2)] | None = None
     """Leave out lines with fewer points. Default: 300 for iamondb (as in the paper), 2 for others."""
-    split: Annotated[Literal["paper", "official"], Needs("data.format", ("iamondb",))] = "paper"
+    split: Annotated[Literal["paper", "official"], Needs("data.format", ("iamondb", "iamondb-read"))] = "paper"
     """iamondb: "paper" draws 90 %, 5 % and 5 % of the lines by a seed; "official" takes the lists of forms."""
     split_seed: Seed = 1
     """Seed of the split into training, validation and test lines."""
@@ -35,6 +33,14 @@ class StrokeData(DataConfig):
     cache: str | None = None
     """iamondb, handwritten: directory in which lines are kept once they were read or drawn. Default: HMRNN_CACHE, or
     ~/.cache/hmrnn."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StrokeData(LineData):
+    """The lines of pen strokes to read."""
+
+    format: Literal["strokes", "iamondb", "handwritten"] = "strokes"
+    """strokes: .npz, .json or .csv files. iamondb: IAM-OnDB. handwritten: built-in handwriting."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,3 +60,27 @@ class StrokeModelConfig(ModelConfig):
     """The symbols of the texts; those of the training part if none are given."""
     halt: bool = False
     """Predict with every point whether it is the last, so that generated lines end by themselves."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TranscriptData(LineData):
+    """The lines of pen strokes to read, with what they say."""
+
+    format: Literal["strokes-read", "iamondb-read", "handwritten-read"] = "strokes-read"
+    """strokes-read: .npz or .json files with texts. iamondb-read: IAM-OnDB. handwritten-read: built-in handwriting."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TranscriptModelConfig(ModelConfig):
+    """The model: recurrent network, gated output module, the probabilities of letters."""
+
+    bidirectional: bool = True
+    """Read in both directions, with a network for each."""
+    stack: Annotated[int, Meta(ge=1, le=100)] = 3
+    """Points that are read at a step."""
+    alphabet: tuple[Text, ...] = ()
+    """The symbols of the texts; those of the training part if none are given."""
+
+    @property
+    def directions(self) -> int:
+        return 1 + self.bidirectional

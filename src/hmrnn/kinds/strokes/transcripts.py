@@ -1,0 +1,213 @@
+"""Lines of handwriting and what they say: the task of reading them, and the model that does."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hmrnn.analysis.edits import edit_distance
+from hmrnn.config import Config
+from hmrnn.config.checks import Count
+from hmrnn.errors import InputError
+from hmrnn.kinds.strokes.corpus import load_strokes
+from hmrnn.kinds.strokes.settings import LineData, StrokeData, TranscriptData
+from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes
+from hmrnn.kinds.strokes.transcriber import Heard, Transcriber, likeliest, nats, search, spelled
+from hmrnn.kinds.strokes.window import encode_texts
+from hmrnn.nn.checks import argument
+from hmrnn.nn.predictor import evaluating
+from hmrnn.ops import State
+from hmrnn.ops.cuda.captures import uncaptured
+from hmrnn.ops.interface import within
+from hmrnn.pretrained.model import Model, Progress
+from hmrnn.reading.batches import Batches
+from hmrnn.reading.score import Sums, to_tensors
+from hmrnn.training.task import Loss, Task, Validation, detected
+
+
+class Lines(Batches):
+    """Batches of normalised lines (T, B, 3), whose targets are the letters that they say, with zeros after the last."""
+
+    def __init__(
+        self, strokes: Strokes, scale: Scale, alphabet: Sequence[str], batch_size: int, seed: int | None = None
+    ) -> None:
+        super().__init__(strokes.lengths, batch_size, seed, None)
+        said = strokes.texts or [""] * len(strokes)
+        self.strokes, self.scale, self.said = strokes, scale, encode_texts(said, alphabet, replace=True)
+
+    def pair(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        steps, letters = self.scale.encode(self.strokes[index]), np.zeros(self.strokes.lengths[index], np.int64)
+        known = self.said[index][self.said[index] > 0][: len(letters)]
+        letters[: len(known)] = known
+        return steps, letters
+
+
+class TranscriptTask(Task):
+    """A :class:`hmrnn.training.task.Task` measured in nats per letter; its error is that of the likeliest letters."""
+
+    offers = frozenset({"chances"})
+    carries_state = False
+    capturable = False  # the sum over alignments asks for lengths
+
+    def __init__(
+        self, config: Config, data: StrokeCorpus, model: Transcriber, device: torch.device, rank: int, world: int
+    ) -> None:
+        t, alphabet = config.train, config.model.alphabet
+        self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
+        self.model, self.reads = model.to(device), data.spec
+        self.batches = Lines(data.train, data.spec, alphabet, t.batch_size, t.seed)
+        self.chunks = len(self.batches)
+        self.symbols = float(data.train.lengths.sum()) / self.chunks
+        self.per_row = float((self.batches.said > 0).sum()) / len(data.train)
+        rows = t.batch_size // world
+        self.rows = slice(rank * rows, (rank + 1) * rows)
+        said = "\n".join((*data.train.texts, *data.valid.texts))
+        self.checksum = zlib.crc32(f"{data.train.checksum} {data.valid.checksum}\n{said}".encode())
+
+    def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
+        return to_tensors(self.batches.batch(epoch, chunk), self.device, self.rows)
+
+    def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
+        x, letters, lengths = batch
+        heard = network(x, lengths.clamp(min=1))
+        value = _nats(heard, letters, lengths).sum() / (self.per_row * len(lengths))
+        found = detected(_flat(heard.out), self.model.rnn, self.needs)
+        active = within(torch.where(lengths > 0, heard.lengths, 0), len(heard.chances))
+        return Loss(value, state=heard.state, active=active, **found)
+
+    def measure(self, loss: float) -> float:
+        return loss
+
+    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
+        t = self.config.train
+        batches = Lines(self.corpus.valid, self.reads, self.config.model.alphabet, t.batch_size)  # type: ignore[arg-type]
+        total = Sums(self.model, 3)
+        mine = range(self.share[0], len(batches), self.share[1])
+        autocast = torch.autocast(self.device.type, torch.bfloat16) if t.precision == "bf16" else nullcontext()
+        for done, index in enumerate(mine, start=1):
+            x, letters, lengths = to_tensors(batches.batch(0, index), self.device)
+            with evaluating(self.model), torch.inference_mode(), uncaptured(), autocast:
+                heard = self.model(x, lengths.clamp(min=1))
+                found = _nats(heard, letters, lengths)
+            wrong = 0
+            for b, steps in enumerate(torch.where(lengths > 0, heard.lengths, 0).tolist()):
+                said = letters[:, b][letters[:, b] > 0].tolist()
+                wrong += edit_distance(likeliest(heard.chances[:steps, b].float().cpu().numpy()), said) if said else 0
+            counted = within(torch.where(lengths > 0, heard.lengths, 0), len(heard.chances))
+            sums = (found.double().sum(), (letters > 0).sum(), torch.tensor(wrong, device=self.device))
+            total.count(heard.out, counted, *sums)
+            if progress is not None:
+                progress(done, len(mine))
+        _, (each, count, edits), work = total.result(self.share[1])
+        return Validation(each / count, *work, int(count), edits / count)
+
+    def describe(self) -> str:
+        train, valid = self.corpus.train, self.corpus.valid
+        return (
+            f"{self.corpus.name}: {len(train):,} lines of {self.per_row:.0f} letters on average to train on, "
+            f"{len(valid):,} to validate; {len(train.skipped):,} left out"
+        )
+
+
+def _nats(heard: Heard, letters: Tensor, lengths: Tensor) -> Tensor:
+    """(B,): -log of the probability of what lines say (T, B); 0 for rows without a line."""
+    counts = (letters > 0).sum(0)
+    return torch.where(lengths > 0, nats(heard, letters[: int(counts.max())].T, counts), 0.0)
+
+
+def _flat(out: Any) -> Any:
+    """``out`` with detectors and directions in one axis, those of the forward direction first."""
+    if out.boundaries.dim() < 4:
+        return out
+    parts = (a.movedim(-1, -2).flatten(-2) for a in (out.boundaries, out.probabilities, out.operations))
+    return dataclasses.replace(out, **dict(zip(("boundaries", "probabilities", "operations"), parts)))
+
+
+class Transcript(NamedTuple):
+    """What a line says."""
+
+    text: str
+    probability: float
+    """Of this text, among all."""
+    alternatives: list[tuple[str, float]]
+    """Others with their probabilities, the likeliest first."""
+
+
+class Legibility(NamedTuple):
+    """How well lines were read: edits per letter, and per word."""
+
+    letters: float
+    words: float
+    lines: int
+
+    def __str__(self) -> str:
+        return f"{self.lines:,} lines: {self.letters:.1%} of the letters wrong, {self.words:.1%} of the words"
+
+
+@dataclasses.dataclass(repr=False)
+class TranscriptModel(Model):
+    """A model that reads handwriting; see :func:`hmrnn.load`."""
+
+    network: Transcriber
+    scale: Scale
+    config: Config
+    source: str | None = None
+
+    @property
+    def reads(self) -> Scale:
+        return self.scale
+
+    def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> StrokeCorpus:
+        """The corpus that it was trained on, which may have moved to ``path``."""
+        return load_transcripts(self.data(path), progress)
+
+    def predict(self, lines: Any, *, beam: int = 10, progress: Progress = None) -> list[Transcript]:
+        """What lines of strokes, :class:`Strokes` or arrays (T, 3), say."""
+        beam = argument("beam", beam, Count)
+        strokes = lines if isinstance(lines, Strokes) else Strokes.of(list(lines))
+        alphabet = self.config.model.alphabet
+        batches = Lines(dataclasses.replace(strokes, texts=()), self.scale, alphabet, 32)
+        device, found = next(self.network.parameters()).device, dict[int, Transcript]()
+        for index in range(len(batches)):
+            batch = batches.batch(0, index)
+            x, _, lengths = to_tensors(batch, device)
+            with evaluating(self.network), torch.inference_mode(), uncaptured():
+                heard = self.network(x, lengths.clamp(min=1))
+            for b, row in enumerate(batch.rows.tolist()):
+                if row >= 0:
+                    chances = heard.chances[: int(heard.lengths[b]), b].cpu().numpy()
+                    (text, best), *others = [
+                        (spelled(letters, alphabet), math.exp(one)) for letters, one in search(chances, beam)
+                    ]
+                    found[row] = Transcript(text, best, others)
+            if progress is not None:
+                progress(index + 1, len(batches))
+        return [found[k] for k in range(len(strokes))]
+
+    def score(self, lines: Strokes, *, beam: int = 10, progress: Progress = None) -> Legibility:
+        """The errors in reading lines whose texts are known."""
+        if not isinstance(lines, Strokes) or not lines.texts:
+            raise InputError("lines to score must be Strokes with their texts")
+        return legibility([one.text for one in self.predict(lines, beam=beam, progress=progress)], lines.texts)
+
+
+def legibility(read: Sequence[str], said: Sequence[str]) -> Legibility:
+    """Edits per letter and per word of what was read, beside what lines say."""
+    letters = sum(edit_distance(a, b) for a, b in zip(read, said)) / max(1, sum(map(len, said)))
+    words = sum(edit_distance(a.split(), b.split()) for a, b in zip(read, said))
+    return Legibility(letters, words / max(1, sum(len(text.split()) for text in said)), len(said))
+
+
+def load_transcripts(data: TranscriptData, progress: Any = None) -> StrokeCorpus:
+    """The lines of a TranscriptData, with their texts."""
+    fields = {field.name: getattr(data, field.name) for field in dataclasses.fields(LineData)}
+    fields["format"] = data.format.removesuffix("-read")
+    return load_strokes(StrokeData(**fields), progress, texts=True)
