@@ -123,7 +123,7 @@ class _Lattice:
         table[:-1, :-1] = torch.from_numpy(rules)
         rule = table[inside, following[:, 1:]]
         broken = (rule < 0) | ((rule > 0).cumsum(1) - (rule > 0).long() > 0)
-        self.lengths = self.places // B % K + 1
+        self.lengths = (self.places // B % K + 1).int()
         self.frequency = torch.bincount(text[text >= 0], minlength=len(rules)).double()
         self.frequency /= self.frequency.sum()
         entropy = torch.special.entr(self.frequency).sum()
@@ -132,13 +132,13 @@ class _Lattice:
         self.share_of_new = torch.ones(())  # of each segment: the probability that it is a new word
         keys = _at(hashes(inside.movedim(1, 0).reshape(K, T * B)).reshape(K, T, B).movedim(0, 1), self.places)
         before, after = _contexts(text)
-        self.first = self.places // (K * B) * B + self.places % B  # in text.flatten()
+        self.first = (self.places // (K * B) * B + self.places % B).int()  # in text.flatten()
         self.last = self.first + (self.lengths - 1) * B
         contexts = torch.stack([keys, _at(before, self.first), _at(after, self.last + B)])
         kinds, uses = _numbered(keys), _numbered(hashes(contexts)[-1])
         kind_of = torch.zeros(int(uses.max()) + 1, dtype=torch.int64).scatter_(0, uses, kinds)
-        self.again = torch.nonzero((torch.bincount(kind_of) > 1)[kinds])[:, 0]
-        self.kinds, self.uses = _numbered(kinds[self.again]), _numbered(uses[self.again])
+        self.again = torch.nonzero((torch.bincount(kind_of) > 1)[kinds])[:, 0].int()
+        self.kinds, self.uses = (_numbered(_at(part, self.again)).int() for part in (kinds, uses))
         self.num_kinds, self.num_uses = (int(part.max()) + 1 if len(part) else 0 for part in (self.kinds, self.uses))
 
     def sums(self, values: Tensor) -> Sums:
@@ -222,29 +222,21 @@ class _Lattice:
         once = posterior.sum() - again.sum()
         new = _STRENGTH + once + (counts - discounted(counts, discount)).sum()
         spelt = self.spelt(posterior * self.share_of_new)
-        as_new = new * (spelt + _at((of_length / of_length.sum()).log(), self.lengths - 1)).exp()
-        elsewhere = (_at(counts, self.kinds) - _at(used, self.uses)).clamp(min=0)
+        as_new = spelt.add_(_at((of_length / of_length.sum()).log(), self.lengths - 1)).exp_().mul_(new)
+        elsewhere = _at(counts, self.kinds).sub_(_at(used, self.uses)).clamp_(min=0)
         weights = as_new.index_add(0, self.again, discounted(elsewhere, discount))
-        self.share_of_new = as_new / weights
-        return self.sums((weights / (_STRENGTH + once + counts.sum())).log() + evidence)
+        self.share_of_new = as_new.div_(weights)
+        return self.sums(weights.div_(_STRENGTH + once + counts.sum()).log_().add_(evidence))
 
     def lexicon(self, posterior: Tensor) -> Lexicon:
         """The lexicon by the posterior of each segment."""
         counts = torch.zeros(self.num_kinds, dtype=torch.float64).index_add_(0, self.kinds, posterior[self.again])
-        example = torch.zeros(self.num_kinds, dtype=torch.int64).scatter_(0, self.kinds, self.again)
+        example = torch.zeros(self.num_kinds, dtype=torch.int64).scatter_(0, self.kinds.long(), self.again.long())
         common = torch.nonzero(counts > _RARE)[:, 0]
         common = common[counts[common].argsort(descending=True)]
-        chosen = example[common]
-        columns = self.text.T.numpy()
-        words = [
-            tuple(columns[b, t : t + k].tolist())
-            for t, b, k in zip(
-                *(
-                    part[chosen].tolist()
-                    for part in (self.first // len(columns), self.first % len(columns), self.lengths)
-                )
-            )
-        ]
+        first, lengths = (part[example[common]].tolist() for part in (self.first, self.lengths))
+        columns, B = self.text.T.numpy(), self.text.shape[1]
+        words = [tuple(columns[at % B, at // B : at // B + k].tolist()) for at, k in zip(first, lengths)]
         of_length = torch.bincount(self.lengths - 1, posterior, LONGEST) / posterior.sum()
         longest = max(SHORTEST, int((of_length.cumsum(0) < 0.98).sum()) + 1)
         mean = float((torch.arange(1, LONGEST + 1) * of_length).sum())
