@@ -258,7 +258,9 @@ def segment_many(
         steps = torch.nn.utils.rnn.pad_sequence(group)  # (T, B, ...)
         finders = [] if ends is None else [ends(each.cpu().numpy()) for each in group]
         parts = []
-        condition = model.condition.chosen(places)
+        condition = model.condition
+        if any(given is not None for given in condition):
+            condition = condition.chosen(places)
         if model.config.time != "none":
             left = torch.tensor([len(sequence) for sequence in group]) if model.config.time == "left" else None
             condition = condition._replace(clock=left)
