@@ -106,7 +106,8 @@ def compile_all(folder: Path) -> dict[str, Path]:
             flags = [flag.replace("-march=x86-64-", "-mcpu=x86_64_") for flag in flags]
         made[level], part = folder / f"_hmrnn_{level}.so", str(folder / f"{level}.o")
         compiling.append([*command, *target, *FLAGS, *flags, "-c", str(FOLDER / "hmrnn.cpp"), "-o", part])
-        linking.append([*link, part, "-o", str(made[level])])
+        named = [] if LINUX else [f"-Wl,-install_name,@rpath/{made[level].name}"]  # not the folder of the build
+        linking.append([*link, *named, part, "-o", str(made[level])])
     environment = {"ZIG_GLOBAL_CACHE_DIR": str(folder / "zig"), **os.environ}
     _run(compiling, environment)
     _run(linking, environment)
