@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -67,9 +68,10 @@ def test_light_and_dark(page: str) -> None:
     assert "color-scheme: light dark" in page
 
 
-def test_a_run_without_validation_has_no_report() -> None:
+def test_a_run_without_metrics_has_no_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(report, "load", lambda run: None)
     with refused():
-        report._results([], None, {})  # type: ignore[arg-type]
+        report.write(tmp_path, [], None)
 
 
 def test_a_line_of_dots_is_said_to_show_nothing() -> None:

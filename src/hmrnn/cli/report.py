@@ -16,7 +16,6 @@ from hmrnn import kind
 from hmrnn.analysis.sections import Section
 from hmrnn.cli.display import duration, show_progress
 from hmrnn.config.json import to_json
-from hmrnn.errors import InputError
 from hmrnn.nn.predictor import shown_sizes
 from hmrnn.plots.curves import curves
 from hmrnn.plots.style import styled, superscript
@@ -42,13 +41,13 @@ figure { margin: 1rem 0; overflow-x: auto; } figcaption { font-size: .9rem; }
 
 def write(run: Path, metrics: Sequence[dict[str, Any]], corpus: Any) -> Path:
     """Write report.html into the directory of a run, from its metrics, its best model and its validation part."""
-    model = load(run)
+    model, drawn = load(run), curves(metrics)  # which refuses metrics without a line
     own = list(kind.of(model.config).commands(show_progress).report(model, corpus))
     opening = list(itertools.takewhile(lambda one: not one.title, own))
     sections = [
         *opening,
         _results(metrics, model, RunDirectory(run).newest_progress()),
-        Section("Training", "The measure and the boundary rates over the updates.", figure=curves(metrics)),
+        Section("Training", "The measure and the boundary rates over the updates.", figure=drawn),
         *own[len(opening) :],
         Section("Config", lines=to_json(model.config).decode()),
     ]
@@ -85,8 +84,6 @@ def _row(tag: str, row: Sequence[str]) -> str:
 def _results(metrics: Sequence[dict[str, Any]], model: Any, progress: dict[str, Any]) -> Section:
     valid = [line for line in metrics if line["event"] == "valid"]
     train = [line for line in metrics if line["event"] == "train"]
-    if not valid:
-        raise InputError("a report needs a run that has been validated at least once")
     reads = kind.of(model.config)
     unit, per = reads.measure(model.reads)
     best = min(valid, key=lambda line: line[unit])
