@@ -44,7 +44,7 @@ sdist: $(VENV)/installed-test ## the source distribution in dist
 
 # The compilers are hidden: what is installed must work without one. A platform's newest wheel of those in dist is taken.
 check-wheel: build/check/installed ## install the wheel where there is no compiler, and try the README, the models and the page
-	cd build/check && OMP_NUM_THREADS=1 bin/python -m pytest -q -p no:cacheprovider --rootdir tests $(addprefix tests/,$(SMOKE))
+	cd build/check && OMP_NUM_THREADS=1 bin/python -m pytest -q -p no:cacheprovider --rootdir tests -k "not the_site_builds" $(addprefix tests/,$(SMOKE))
 
 SMOKE := test_public.py test_readme.py pretrained/test_bundled.py ops/test_engines.py web/browser
 build/check/installed: $(wildcard dist/*.whl)
