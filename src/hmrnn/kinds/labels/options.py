@@ -16,4 +16,4 @@ class Predict(Options):
 @dataclasses.dataclass(frozen=True)
 class Beam(Predict):
     beam: int = option(1, "N", least=1)
-    """Pairs: width of the beam search; 1 takes the likeliest symbol at each step."""
+    """Pairs and handwriting: width of the beam search; 1 takes the likeliest symbol at each step."""

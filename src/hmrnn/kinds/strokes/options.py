@@ -51,7 +51,7 @@ class Data(Options):
 @dataclasses.dataclass(frozen=True)
 class Read(Options):
     beam: int = option(10, "N", least=1, most=1000)
-    """Handwriting: width of the search for the likeliest text."""
+    """Pairs and handwriting: width of the beam search; 1 takes the likeliest symbol at each step."""
 
 
 OPTIONS = {
