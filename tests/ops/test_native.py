@@ -75,12 +75,18 @@ def test_every_vector_level(level: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 @KINDS
 def test_single_precision_is_as_near_to_the_exact_values_as_the_reference(case: Case) -> None:
-    given = make(dataclasses.replace(case, forced="all"))
-    exact = expected(given)
-    got, usual = (evaluate(engine, given, torch.float32) for engine in (native.hmlstm, reference.hmlstm))
-    for name in exact:
-        ours, theirs = (worst({name: values[name]}, {name: exact[name]})[0] for values in (got, usual))
-        assert ours < 1e-6 + 3 * theirs < 1e-3, name
+    """On average: of one case either may be the nearer by far."""
+    errors: dict[str, list[float]] = {}
+    for seed in range(6):
+        given = make(dataclasses.replace(case, forced="all"), seed=seed)
+        exact = expected(given)
+        for engine in (native, reference):
+            got = evaluate(engine.hmlstm, given, torch.float32)
+            for name in exact:
+                error, _ = worst({name: got[name]}, {name: exact[name]})
+                errors.setdefault(name, [0.0, 0.0])[engine is reference] += error
+    for name, (ours, theirs) in errors.items():
+        assert ours < 1e-6 + 3 * theirs < 3e-3, name
 
 
 @KINDS

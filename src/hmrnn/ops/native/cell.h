@@ -1,34 +1,41 @@
 // One row of one layer for one step: the gates, the cell and, backwards, their derivatives.
 #pragma once
 
+#include <type_traits>
+
+#include "interface.h"
 #include "vector.h"
 
 namespace hm {
 
-template <class T>
-struct Moments {
-    T mean = 0, scale = 1;  // scale is one over the deviation
-};
+// Calls f with truth values as types, so that loops are compiled for each combination. What they
+// use again and again they had better copy: each store could change what is elsewhere.
+template <class F>
+void compiled(F f) {
+    f();
+}
+template <class F, class... Rest>
+void compiled(F f, bool first, Rest... rest) {
+    auto with = [&](auto b) { compiled([&](auto... others) { f(b, others...); }, rest...); };
+    first ? with(std::true_type{}) : with(std::false_type{});
+}
 
+// Writes the mean of n numbers and one over their deviation.
 template <class T>
-Moments<T> moments(const T *s, int n) {
-    V<T> total = {};
+void moments(const T *s, int n, T *to) {
+    V<T> total = {}, squares = {};
     each<T>(n, [&](int j, int lanes) { total += load(s + j, lanes); });
-    Moments<T> result;
-    result.mean = sum<T>(total) / n;
-    T variance = 0;
-    V<T> squares = {};
+    T mean = sum<T>(total) / n, variance = 0;
     each<T>(n, [&](int j, int lanes) {
-        V<T> d = load(s + j, lanes) - result.mean;
+        V<T> d = load(s + j, lanes) - mean;
         if (lanes == LANES<T>)
             squares += d * d;
         else
             for (int i = 0; i < lanes; i++) variance += d[i] * d[i];
     });
     variance += sum<T>(squares);
-    result.scale = 1 / std::sqrt(variance / n + T(1e-5)) +
-                   (variance - variance);  // NaN if a square overflowed
-    return result;
+    to[0] = mean;  // and NaN if a square overflowed
+    to[1] = 1 / std::sqrt(variance / n + T(1e-5)) + (variance - variance);
 }
 
 template <class T>
@@ -45,19 +52,22 @@ T dot(const T *a, const T *b, int n) {
 // y += a x
 template <class T>
 void add(T *y, T a, const T *x, int n) {
-    each<T>(n, [&](int j, int lanes) {
-        store(y + j, load(y + j, lanes) + a * load(x + j, lanes), lanes);
-    });
+    each<T>(n, [&](int j, int lanes) { increase<T>(y + j, a * load(x + j, lanes), lanes); });
 }
 
-// A contribution to the pre-activations: a matrix times a vector, normalised if there is a gain.
+// A vector, such as a matrix times another, that is normalised if there is a gain.
 template <class T>
 struct Contribution {
-    const T *s = nullptr;  // (4H); null if there is none
-    const T *gain = nullptr;
-    Moments<T> of;
+    const T *s = nullptr, *gain = nullptr;  // s is null if there is none
+    T mean = 0, scale = 1;
 
-    V<T> normal(int j, int lanes) const { return (load(s + j, lanes) - of.mean) * of.scale; }
+    Contribution() = default;
+    Contribution(const T *s, const T *gain, const T *moments) : s(s), gain(gain) {
+        if (s && gain) mean = moments[0], scale = moments[1];
+    }
+    // whose moments follow its n numbers
+    Contribution(const T *s, const T *gain, int n) : Contribution(s, gain, s ? s + n : s) {}
+    V<T> normal(int j, int lanes) const { return (load(s + j, lanes) - mean) * scale; }
     template <bool NORM>
     V<T> at(int j, int lanes) const {
         return NORM ? normal(j, lanes) * load(gain + j, lanes) : load(s + j, lanes);
@@ -68,106 +78,90 @@ struct Contribution {
 // factor.
 template <class T>
 struct Move {
-    int H;
+    const Layer<T> &layer;
     Contribution<T> u, w, v;
     bool fed, open, flushed;  // factors of w and v; whether c before is erased
-    const T *b, *gain_c, *bias_c;
     const T *c_before;
     const T *kept = nullptr;  // zoneout: (H) shares, or null: `share` for all
-    T share;
+    T share = 0;
+
+    V<T> kept_at(int j, int lanes) const { return kept ? load(kept + j, lanes) : all(share); }
 };
 
-template <class T, bool NORM, bool W, bool OPEN>
-V<T> pre(const Move<T> &m, int j, int lanes) {
-    V<T> s = load(m.b + j, lanes) + m.u.template at<NORM>(j, lanes);
-    if (W) s += m.w.template at<NORM>(j, lanes);
-    if (OPEN) s += m.v.template at<NORM>(j, lanes);
-    return s;
+template <class T>
+struct Gates {
+    V<T> f, i, o, g;
+};
+
+template <bool NORM, bool FED, bool OPEN, class T>
+Gates<T> gates_of(const Move<T> &m, const T *b, int H, int j, int lanes) {
+    auto pre = [&](int j) {
+        V<T> s = load(b + j, lanes) + m.u.template at<NORM>(j, lanes);
+        if (FED) s += m.w.template at<NORM>(j, lanes);
+        if (OPEN) s += m.v.template at<NORM>(j, lanes);
+        return s;
+    };
+    return {sigmoid<T>(pre(j)), sigmoid<T>(pre(H + j)), sigmoid<T>(pre(2 * H + j)),
+            tanh<T>(pre(3 * H + j))};
 }
 
-// tanh of the cell, normalised where there is a gain for it; returns its moments.
+// tanh of the cell, normalised where there is a gain for it; then the moments of the cell.
 template <class T>
-Moments<T> squash(int H, const T *c, const T *gain, const T *bias, T *squashed) {
-    Moments<T> of;
-    if (gain == nullptr) {
-        each<T>(H,
-                [&](int j, int lanes) { store(squashed + j, tanh<T>(load(c + j, lanes)), lanes); });
-        return of;
-    }
-    of = moments(c, H);
-    each<T>(H, [&](int j, int lanes) {
-        V<T> x = (load(c + j, lanes) - of.mean) * of.scale * load(gain + j, lanes) +
-                 load(bias + j, lanes);
+[[gnu::flatten]] void squash(const Layer<T> &w, const T *c, T *squashed) {
+    if (w.gain_c) moments(c, w.H, squashed + w.H);
+    Contribution<T> cell(c, w.gain_c, squashed + w.H);
+    each<T>(w.H, [&](int j, int lanes) {
+        V<T> x = load(c + j, lanes);
+        if (w.gain_c) x = cell.template at<true>(j, lanes) + load(w.bias_c + j, lanes);
         store(squashed + j, tanh<T>(x), lanes);
     });
-    return of;
 }
 
-template <class T, bool NORM, bool W, bool OPEN>
-Moments<T> forward_of(const Move<T> &m, T *gates, T *c, T *squashed, T *h) {
-    int H = m.H;
-    each<T>(H, [&](int j, int lanes) {
-        V<T> f = sigmoid<T>(pre<T, NORM, W, OPEN>(m, j, lanes));
-        V<T> i = sigmoid<T>(pre<T, NORM, W, OPEN>(m, H + j, lanes));
-        V<T> o = sigmoid<T>(pre<T, NORM, W, OPEN>(m, 2 * H + j, lanes));
-        V<T> g = tanh<T>(pre<T, NORM, W, OPEN>(m, 3 * H + j, lanes));
-        store(gates + j, f, lanes), store(gates + H + j, i, lanes);
-        store(gates + 2 * H + j, o, lanes), store(gates + 3 * H + j, g, lanes);
-        V<T> before = load(m.c_before + j, lanes), now = i * g;
-        if (!m.flushed) now += f * before;
-        V<T> share = m.kept ? load(m.kept + j, lanes) : all(m.share);
-        store(c + j, share * before + (1 - share) * now, lanes);
-    });
-    auto of = squash(H, c, m.gain_c, m.bias_c, squashed);
+// Computes gates (4H), c, its tanh (see squash) and h of a row that moves.
+template <class T>
+[[gnu::flatten]] void forward(const Move<T> &m, T *gates, T *c, T *squashed, T *h) {
+    int H = m.layer.H;
+    const T *b = m.layer.b;
+    auto cell = [&](auto norm, auto fed, auto open) {
+        each<T>(H, [=](int j, int lanes) {
+            auto [f, i, o, g] = gates_of<norm, fed, open>(m, b, H, j, lanes);
+            store(gates + j, f, lanes), store(gates + H + j, i, lanes);
+            store(gates + 2 * H + j, o, lanes), store(gates + 3 * H + j, g, lanes);
+            V<T> before = load(m.c_before + j, lanes), now = i * g, share = m.kept_at(j, lanes);
+            if (!m.flushed) now += f * before;
+            store(c + j, share * before + (1 - share) * now, lanes);
+        });
+    };
+    compiled(cell, m.u.gain != nullptr, m.fed, m.open);
+    squash(m.layer, c, squashed);
     each<T>(H, [&](int j, int lanes) {
         store(h + j, load(gates + 2 * H + j, lanes) * load(squashed + j, lanes), lanes);
     });
-    return of;
 }
 
-// Computes gates (4H), c, its tanh and h of a row that moves; returns the moments of c.
-template <class T>
-Moments<T> forward(const Move<T> &m, T *gates, T *c, T *squashed, T *h) {
-    bool w = m.fed, v = m.open;
-    if (m.u.gain == nullptr)
-        return w   ? v ? forward_of<T, false, true, true>(m, gates, c, squashed, h)
-                       : forward_of<T, false, true, false>(m, gates, c, squashed, h)
-               : v ? forward_of<T, false, false, true>(m, gates, c, squashed, h)
-                   : forward_of<T, false, false, false>(m, gates, c, squashed, h);
-    return w   ? v ? forward_of<T, true, true, true>(m, gates, c, squashed, h)
-                   : forward_of<T, true, true, false>(m, gates, c, squashed, h)
-           : v ? forward_of<T, true, false, true>(m, gates, c, squashed, h)
-               : forward_of<T, true, false, false>(m, gates, c, squashed, h);
-}
-
-// Of a row that moved: what its step left, and the sums over units that the gradients of boundaries
-// need.
+// Of a row that moved: what its step left.
 template <class T>
 struct Moved {
     const T *gates, *c, *squashed, *h_before;
-    Moments<T> of_c;
 };
 
+// Sums over units that the gradients of boundaries need: derivatives by the factors of equation 2's
+// three operations, and by those of the contributions.
 template <class T>
 struct Choice {
-    T alpha = 0, beta = 0,
-      gamma = 0;     // derivatives by the factors of equation 2's three operations
-    T w = 0, v = 0;  // by the factors of the contributions
-};
-
-template <class T>
-struct Sums {  // of a layer's parameters, over rows
-    T *b, *gain_U, *gain_W, *gain_V, *gain_c, *bias_c;
+    T alpha, beta, gamma;
+    T w = 0, v = 0;
 };
 
 // The derivative of normalisation: ds from dy (times the gain), given the sums over n of dy and dy
 // * normal.
 template <class T>
-void normal_back(int n, const T *dy, const Contribution<T> &x, T total, T along, T *ds) {
+[[gnu::flatten]] void normal_back(int n, const T *dy, const Contribution<T> &x, T total, T along,
+                                  T *ds) {
     T a = total / n, b = along / n;
-    each<T>(n, [&](int j, int lanes) {
+    each<T>(n, [=](int j, int lanes) {
         V<T> y = load(dy + j, lanes) * load(x.gain + j, lanes);
-        store(ds + j, (y - a - x.normal(j, lanes) * b) * x.of.scale, lanes);
+        store(ds + j, (y - a - x.normal(j, lanes) * b) * x.scale, lanes);
     });
 }
 
@@ -179,51 +173,43 @@ struct Gained {
     void add(V<T> ds, const Contribution<T> &x, T *d_gain, int j, int lanes) {
         V<T> normal = x.normal(j, lanes), y = ds * load(x.gain + j, lanes);
         total += y, along += y * normal;
-        if (d_gain) store(d_gain + j, load(d_gain + j, lanes) + ds * normal, lanes);
+        if (d_gain) increase<T>(d_gain + j, ds * normal, lanes);
     }
 };
 
 // The backward pass of a move. dh and dc are of its h and c; dc becomes that of c before, ds (4H)
 // that of the pre-activations. With layer norm du, dw and dv are those of the products, where
-// wanted.
+// wanted. What concerns parameters is added to `into`.
 template <class T>
-Choice<T> backward(const Move<T> &m, const Moved<T> &e, const T *dh, T *dc, T *ds, T *du, T *dw,
-                   T *dv, Sums<T> into) {
-    int H = m.H;
-    Choice<T> result;
+[[gnu::flatten]] Choice<T> backward(Move<T> m, Moved<T> e, const T *dh, T *dc, T *ds, T *du, T *dw,
+                                    T *dv, Layer<T> into) {
+    int H = m.layer.H, R = 4 * H;
     const T *f_ = e.gates, *i_ = f_ + H, *o_ = i_ + H, *g_ = o_ + H;
     T *ds_f = ds, *ds_i = ds + H, *ds_o = ds + 2 * H, *ds_g = ds + 3 * H;
+    Contribution<T> cell(e.c, m.layer.gain_c, e.squashed + H);
+    Gained<T> of_c, u, w, v;
 
     // h = o tanh(c): ds_i holds the derivative by the argument of tanh for now
-    V<T> along_h = {}, stay = {}, total = {}, along = {};
+    V<T> along_h = {}, stay = {};
     each<T>(H, [&](int j, int lanes) {
-        V<T> d = load(dh + j, lanes), o = load(o_ + j, lanes),
-             squashed = load(e.squashed + j, lanes);
+        V<T> d = load(dh + j, lanes), o = load(o_ + j, lanes);
+        V<T> squashed = load(e.squashed + j, lanes);
         V<T> by_o = d * squashed, by_c = d * o * (1 - squashed * squashed);
         along_h += by_o * o, stay += d * load(e.h_before + j, lanes);
         store(ds_o + j, by_o * o * (1 - o), lanes);
-        if (m.gain_c) {
-            V<T> normal = (load(e.c + j, lanes) - e.of_c.mean) * e.of_c.scale;
-            store(into.gain_c + j, load(into.gain_c + j, lanes) + by_c * normal, lanes);
-            store(into.bias_c + j, load(into.bias_c + j, lanes) + by_c, lanes);
-            by_c *= load(m.gain_c + j, lanes);
-            total += by_c, along += by_c * normal;
-        }
         store(ds_i + j, by_c, lanes);
+        if (cell.gain) {
+            of_c.add(by_c, cell, into.gain_c, j, lanes);
+            increase<T>(into.bias_c + j, by_c, lanes);
+        }
     });
-    T mean_c = 0, along_c = 0;
-    if (m.gain_c) mean_c = sum<T>(total) / H, along_c = sum<T>(along) / H;
+    if (cell.gain) normal_back(H, ds_i, cell, sum<T>(of_c.total), sum<T>(of_c.along), ds_i);
 
     V<T> alpha = along_h, beta = {}, gamma = stay;
     each<T>(H, [&](int j, int lanes) {
         V<T> f = load(f_ + j, lanes), i = load(i_ + j, lanes), g = load(g_ + j, lanes);
-        V<T> before = load(m.c_before + j, lanes), by_c = load(ds_i + j, lanes);
-        if (m.gain_c) {
-            V<T> normal = (load(e.c + j, lanes) - e.of_c.mean) * e.of_c.scale;
-            by_c = (by_c - mean_c - normal * along_c) * e.of_c.scale;
-        }
-        V<T> share = m.kept ? load(m.kept + j, lanes) : all(m.share);
-        V<T> whole = load(dc + j, lanes) + by_c, d = (1 - share) * whole;
+        V<T> before = load(m.c_before + j, lanes), share = m.kept_at(j, lanes);
+        V<T> whole = load(dc + j, lanes) + load(ds_i + j, lanes), d = (1 - share) * whole;
         V<T> forgotten = m.flushed ? V<T>{} : d * f;
         alpha += d * i * g, beta += d * f * before, gamma += d * before;
         store(dc + j, share * whole + forgotten, lanes);
@@ -231,59 +217,44 @@ Choice<T> backward(const Move<T> &m, const Moved<T> &e, const T *dh, T *dc, T *d
         store(ds_i + j, d * g * i * (1 - i), lanes);
         store(ds_g + j, d * i * (1 - g * g), lanes);
     });
-    result.alpha = sum<T>(alpha), result.beta = sum<T>(beta), result.gamma = sum<T>(gamma);
+    Choice<T> result{sum<T>(alpha), sum<T>(beta), sum<T>(gamma)};
 
-    int R = 4 * H;
     if (m.u.gain == nullptr) {
-        each<T>(R, [&](int j, int lanes) {
-            store(into.b + j, load(into.b + j, lanes) + load(ds + j, lanes), lanes);
-        });
+        add(into.b, T(1), ds, R);
         if (m.v.s) result.v = dot(ds, m.v.s, R);
         return result;
     }
-    Gained<T> u, w, v;
     each<T>(R, [&](int j, int lanes) {
         V<T> d = load(ds + j, lanes);
-        store(into.b + j, load(into.b + j, lanes) + d, lanes);
+        increase<T>(into.b + j, d, lanes);
         u.add(d, m.u, into.gain_U, j, lanes);
         if (m.w.s) w.add(d, m.w, m.fed ? into.gain_W : nullptr, j, lanes);
         if (m.v.s) v.add(d, m.v, m.open ? into.gain_V : nullptr, j, lanes);
     });
     normal_back(R, ds, m.u, sum<T>(u.total), sum<T>(u.along), du);
     result.w = sum<T>(w.along), result.v = sum<T>(v.along);
-    if (m.w.s && m.fed && dw) normal_back(R, ds, m.w, sum<T>(w.total), result.w, dw);
+    if (m.w.s && m.fed) normal_back(R, ds, m.w, sum<T>(w.total), result.w, dw);
     if (m.v.s && m.open) normal_back(R, ds, m.v, sum<T>(v.total), result.v, dv);
     return result;
 }
 
-// What a layer that copied would have done: differences to what it did, for the gradient of the
-// boundary below.
+// What a layer that copied would have done, for the gradient of the boundary below, as differences
+// to what it did: i g - c, f c and o tanh(c) - h.
 template <class T>
-struct Alternative {
-    T *write, *keep, *show;  // (H): i g - c, f c, o tanh(c) - h
-
-    void fill(const Move<T> &m, const T *c, const T *squashed, const T *h) const {
-        m.u.gain ? m.open ? fill_of<true, true>(m, c, squashed, h)
-                          : fill_of<true, false>(m, c, squashed, h)
-        : m.open ? fill_of<false, true>(m, c, squashed, h)
-                 : fill_of<false, false>(m, c, squashed, h);
-    }
-
-    template <bool NORM, bool OPEN>
-    void fill_of(const Move<T> &m, const T *c_, const T *squashed, const T *h) const {
-        int H = m.H;
-        each<T>(H, [&](int j, int lanes) {
-            V<T> f = sigmoid<T>(pre<T, NORM, false, OPEN>(m, j, lanes));
-            V<T> i = sigmoid<T>(pre<T, NORM, false, OPEN>(m, H + j, lanes));
-            V<T> o = sigmoid<T>(pre<T, NORM, false, OPEN>(m, 2 * H + j, lanes));
-            V<T> g = tanh<T>(pre<T, NORM, false, OPEN>(m, 3 * H + j, lanes));
-            V<T> c = load(c_ + j, lanes);
-            store(write + j, i * g - c, lanes);
-            store(keep + j, f * c, lanes);
-            store(show + j, o * load(squashed + j, lanes) - load(h + j, lanes), lanes);
+[[gnu::flatten]] void differences(const Move<T> &m, const T *squashed, const T *h, T *d) {
+    int H = m.layer.H;
+    const T *b = m.layer.b;
+    auto fill = [&](auto norm, auto open) {
+        each<T>(H, [=](int j, int lanes) {
+            auto [f, i, o, g] = gates_of<norm, false, open>(m, b, H, j, lanes);
+            V<T> c = load(m.c_before + j, lanes);
+            store(d + j, i * g - c, lanes);
+            store(d + H + j, f * c, lanes);
+            store(d + 2 * H + j, o * load(squashed + j, lanes) - load(h + j, lanes), lanes);
         });
-    }
-};
+    };
+    compiled(fill, m.u.gain != nullptr, m.open);
+}
 
 // The sum over H of d * x, where zoneout lets the rest of d through.
 template <class T>

@@ -26,7 +26,7 @@ inline int choose(const std::vector<double> &p, double u) {
 }
 
 template <class T>
-int draw_symbol(const Drawing &d, const T *s, double u) {
+int draw_symbol(const Drawing<T> &d, const T *s, double u) {
     std::vector<double> p = softmax(s, d.outputs, d.temperature);
     if (d.top_k < d.outputs || d.top_p < 1) {
         std::vector<int> order(d.outputs);
@@ -46,7 +46,7 @@ int draw_symbol(const Drawing &d, const T *s, double u) {
 // A point from K Gaussians, whether the pen is lifted after it and, perhaps, whether it is the
 // last.
 template <class T>
-void draw_point(const Drawing &d, const T *s, const double *u, double *to) {
+void draw_point(const Drawing<T> &d, const T *s, const double *u, double *to) {
     int K = d.components;
     bool likeliest = d.temperature == 0;
     auto happens = [&](double odds, double u) {
@@ -73,7 +73,7 @@ void draw_point(const Drawing &d, const T *s, const double *u, double *to) {
 // Draws step t of the rows to which it is not given, and writes it where the network reads it.
 template <class T>
 void Slice<T>::draw(int t) {
-    const Drawing &d = p.call.drawing;
+    const Drawing<T> &d = p.call.drawing;
     int M = d.layers;
     if (t == 0) {
         terms.set_width(d.size + M), terms.grow(size_t(M) * n);
@@ -82,15 +82,13 @@ void Slice<T>::draw(int t) {
     }
     auto drawn = [&](int k) { return d.starts[from + k] <= t; };
     for (int l = 0; l < M; l++) {  // the terms of layers that copied stay
-        lists.clear();
         for (int k = 0; k < n; k++)
             if (drawn(k) && stale[l * n + k]) {
-                lists.a.push_back(h(l, t - 1, k)), lists.c.push_back(terms[l * n + k]);
+                products.add(h(l, t - 1, k), terms[l * n + k]);
                 stale[l * n + k] = 0;
             }
-        lists.multiply(p.of_terms[l]);
+        products.compute(p.of_terms[l]);
     }
-    lists.clear();
     for (int k = 0; k < n; k++) {
         if (!drawn(k)) continue;
         T *to = embedded[k];
@@ -101,13 +99,13 @@ void Slice<T>::draw(int t) {
             add(to, 1 / (1 + std::exp(-s)), terms[l * n + k], d.size);
         }
         for (int j = 0; j < d.size; j++) to[j] = std::max(to[j], T(0));  // NaN stays
-        lists.a.push_back(to), lists.c.push_back(scores[k]);
+        products.add(to, scores[k]);
     }
-    lists.multiply(p.of_scores);
+    products.compute(p.of_scores);
     for (int k = 0; k < n; k++) {
         if (!drawn(k)) continue;
         T *s = scores[k];
-        add(s, T(1), as<T>(d.offset), d.outputs);
+        add(s, T(1), d.offset, d.outputs);
         size_t at = p.at(t, from + k);
         double *to = d.drawn + at * d.width;
         const double *u = d.uniform + at * d.numbers;
@@ -121,7 +119,7 @@ void Slice<T>::draw(int t) {
         if (p.call.symbols)
             p.call.indices[at] = finite ? int64_t(*to) : 0;
         else
-            std::copy(to, to + p.layer(0).below, as<T>(p.call.x) + at * p.layer(0).below);
+            std::copy(to, to + p.layer(0).below, p.call.x + at * p.layer(0).below);
     }
 }
 

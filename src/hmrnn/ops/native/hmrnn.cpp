@@ -12,21 +12,6 @@ namespace {
 
 using namespace hm;
 
-// What Python holds: a network, or a call of it that a backward pass may follow.
-struct Held {
-    virtual ~Held() = default;
-    virtual Held *forward(Words) { return nullptr; }
-    virtual void backward(Words) {}
-};
-
-template <class T>
-struct Run : Held {
-    Pass<T> pass;
-    Run(const std::vector<Layer> &layers, const Call &call, Matrices<T> &m)
-        : pass(layers, call, m) {}
-    void backward(Words words) override { pass.backward(Gradients(words, pass.layers, sizeof(T))); }
-};
-
 template <class T>
 struct Spelling : Held {
     Speller<T> speller;
@@ -38,30 +23,35 @@ template <class T>
 Held *sum(Words words) {
     static Held done;
     Segments<T> segments(words);
-    if (const double *first = words.pointer<const double>()) {
-        double *sums = words.pointer<double>();
-        segments.sum(first, sums, words.pointer<T>());
+    const double *first;
+    words.read(first);
+    if (first) {
+        double *sums;
+        T *posterior;
+        words.read(sums, posterior);
+        segments.sum(first, sums, posterior);
     } else {
-        segments.best(words.pointer<int64_t>());
+        int64_t *best;
+        words.read(best);
+        segments.best(best);
     }
     return &done;
 }
 
 template <class T>
 struct Network : Held {
-    std::vector<Layer> layers;
+    std::vector<Layer<T>> layers;
     Matrices<T> matrices;
 
     Network(Words words, int L) : layers(L) {
-        for (Layer &layer : layers) layer.read_sizes(words);
-        for (Layer &layer : layers) layer.read_addresses(words, sizeof(T));
+        for (Layer<T> &layer : layers) layer.read_sizes(words);
+        for (Layer<T> &layer : layers) layer.read_addresses(words);
         Matrices<T>::pack(layers, matrices.forward, true);
     }
     Held *forward(Words words) override {
-        Call call(words, layers.size());
-        auto run = std::make_unique<Run<T>>(layers, call, matrices);
-        run->pass.forward();
-        return call.keep ? static_cast<Held *>(run.release()) : this;
+        auto pass = std::make_unique<Pass<T>>(layers, words, matrices);
+        pass->forward();
+        return pass->call.keep ? static_cast<Held *>(pass.release()) : this;
     }
 };
 

@@ -15,48 +15,42 @@ class Words {
   public:
     explicit Words(const int64_t *words) : at(words) {}
 
-    int integer() { return int(*at++); }
-    double real() {
-        double x;
-        memcpy(&x, at++, sizeof x);
-        return x;
-    }
-    template <class T = void>
-    T *pointer() {
-        return reinterpret_cast<T *>(*at++);
-    }
-    std::vector<void *> pointers(size_t n) {
-        std::vector<void *> list;
-        for (size_t i = 0; i < n; i++) list.push_back(pointer());
-        return list;
+    template <class... A>
+    void read(A &...all) {
+        (one(all), ...);
     }
 
   private:
     const int64_t *at;
+
+    void one(int &i) { i = int(*at++); }
+    void one(double &x) { memcpy(&x, at++, sizeof x); }
+    template <class A>
+    void one(A *&p) {
+        p = reinterpret_cast<A *>(*at++);
+    }
+    template <class A>
+    void one(std::vector<A> &list) {
+        for (A &a : list) one(a);
+    }
 };
 
 // The parameters of a layer, or their gradients. The gate matrices have 4H rows; the detector's K
 // rows stand apart.
+template <class T>
 struct Layer {
     int H, below, above, K;  // sizes; above is 0 without top-down input, K without a detector
     int columns;             // of D1; 0 unless the detector has a hidden layer
-    void *U, *W, *b, *V;     // (4H, H), (4H, below), (4H), (4H, above)
-    void *gain_U, *gain_W, *gain_V, *gain_c, *bias_c;  // null without layer norm
-    void *D1, *d1, *D2, *d2;                           // (K, columns), (K), (K), (1)
-    void *Uz, *Wz, *Vz, *bz;                           // (K, H), (K, below), (K, above), (K)
+    T *U, *W, *b, *V;        // (4H, H), (4H, below), (4H), (4H, above)
+    T *gain_U, *gain_W, *gain_V, *gain_c, *bias_c;  // null without layer norm
+    T *D1, *d1, *D2, *d2;                           // (K, columns), (K), (K), (1)
+    T *Uz, *Wz, *Vz, *bz;                           // (K, H), (K, below), (K, above), (K)
     int Uz_stride, Wz_stride, Vz_stride;
 
-    void read_sizes(Words &w) {
-        H = w.integer(), below = w.integer(), above = w.integer(), K = w.integer();
-        columns = w.integer();
-    }
-    void read_addresses(Words &w, size_t size) {
-        for (void **p :
-             {&U, &W, &b, &V, &gain_U, &gain_W, &gain_V, &gain_c, &bias_c, &D1, &d1, &D2, &d2})
-            *p = w.pointer();
-        auto at = [&](void *a, size_t n) -> void * {
-            return a ? static_cast<char *>(a) + n * size : nullptr;
-        };
+    void read_sizes(Words &w) { w.read(H, below, above, K, columns); }
+    void read_addresses(Words &w) {
+        w.read(U, W, b, V, gain_U, gain_W, gain_V, gain_c, bias_c, D1, d1, D2, d2);
+        auto at = [](T *a, size_t n) { return a ? a + n : nullptr; };
         size_t R = 4 * size_t(H);
         if (columns) {
             Uz = D1, Vz = at(D1, H), Wz = at(D1, H + above), bz = d1;
@@ -66,88 +60,94 @@ struct Layer {
             Uz_stride = H, Wz_stride = below, Vz_stride = above;
         }
     }
+
+    // Calls f(field, rows, columns, stride) for the parameters whose gradients slices sum up.
+    template <class F>
+    void each_sum(F f) const {
+        f(&Layer::b, 1, 4 * H, 0);
+        if (gain_U) {
+            for (auto gain : {&Layer::gain_U, &Layer::gain_W, &Layer::gain_V}) f(gain, 1, 4 * H, 0);
+            f(&Layer::gain_c, 1, H, 0), f(&Layer::bias_c, 1, H, 0);
+        }
+        f(&Layer::Uz, K, H, Uz_stride), f(&Layer::Wz, K, below, Wz_stride);
+        f(&Layer::Vz, K, above, Vz_stride), f(&Layer::bz, 1, K, 0);
+        if (D2) f(&Layer::D2, 1, K, 0), f(&Layer::d2, 1, 1, 0);
+    }
 };
 
 // How the steps from `starts` on are drawn, each from the numbers of a linear layer over the output
 // module of the first `layers` layers.
+template <class T>
 struct Drawing {
     double temperature, bias, top_p;  // of points, bias shrinks deviations
     double floor, bound;              // of deviations and correlations
     int top_k, components, halts;     // components: of a mixture of points, 0 for a softmax
     int layers = 0, size, outputs, numbers, width;  // sizes; layers is 0 if nothing is drawn
-    std::vector<void *> terms;                      // (size + layers, H): embeddings, then gates
-    const void *weight, *offset;                    // (outputs, size), (outputs)
+    std::vector<const T *> terms;                   // (size + layers, H): embeddings, then gates
+    const T *weight, *offset;                       // (outputs, size), (outputs)
     const int64_t *starts;                          // (B)
     const double *uniform;                          // (T, B, numbers): of what the draws are made
     double *drawn;                                  // (T, B, width): NaN if it could not be drawn
 
     void read(Words w) {
-        for (double *x : {&temperature, &bias, &top_p, &floor, &bound}) *x = w.real();
-        for (int *i : {&top_k, &components, &halts, &layers, &size, &outputs, &numbers, &width})
-            *i = w.integer();
-        terms = w.pointers(layers), weight = w.pointer(), offset = w.pointer();
-        starts = w.pointer<int64_t>(), uniform = w.pointer<double>(), drawn = w.pointer<double>();
+        w.read(temperature, bias, top_p, floor, bound, top_k, components, halts);
+        w.read(layers, size, outputs, numbers, width);
+        terms.resize(layers);
+        w.read(terms, weight, offset, starts, uniform, drawn);
     }
 };
 
 // Lists have L elements. Those of `kept` and `seen`, and single addresses, may be null.
+template <class T>
 struct Call {
     double slope, temperature, zoneout;
-    int T, B, symbols;  // symbols: rows of the embedding, 0 if x is given
-    int keep, traces;   // is there a backward pass; does it reach the boundaries
+    int steps, B, symbols;  // symbols: rows of the embedding, 0 if x is given
+    int keep, traces;       // is there a backward pass; does it reach the boundaries
     int threads;
     int hold, flush, copy, straight_through, gate, estimator;
-    std::vector<void *> hidden;            // (T, B, H)
-    void *boundaries, *probabilities, *z;  // (T, B, L-1), the same, (B, L-1)
-    std::vector<void *> h, c;              // (B, H): the state at the end
-    void *pending;                         // (B, L-1)
-    uint8_t *moved;                        // (T, B, L): who did UPDATE or FLUSH
-    void *x;                               // (T, B, below), or the embedding (symbols, below)
-    const void *forced;                    // (T, B, L-1); where NaN, the detector chooses
-    const void *z0, *pending0;             // (B, L-1)
-    std::vector<void *> h0, c0;            // (B, H)
-    int64_t *indices;                      // (T, B)
-    const int64_t *lengths;                // (B)
-    const void *noise;                     // (T, B, L-1)
-    std::vector<void *> kept;              // (T, B, H): the share of c that zoneout keeps
-    std::vector<void *> seen;              // (B, H): factors of h where the gates above read it
-    Drawing drawing;
+    std::vector<T *> hidden;            // (T, B, H)
+    T *boundaries, *probabilities, *z;  // (T, B, L-1), the same, (B, L-1)
+    std::vector<T *> h, c;              // (B, H): the state at the end
+    T *pending;                         // (B, L-1)
+    uint8_t *moved;                     // (T, B, L): who did UPDATE or FLUSH
+    T *x;                               // (T, B, below), or the embedding (symbols, below)
+    const T *forced;                    // (T, B, L-1); where NaN, the detector chooses
+    const T *z0, *pending0;             // (B, L-1)
+    std::vector<const T *> h0, c0;      // (B, H)
+    int64_t *indices;                   // (T, B)
+    const int64_t *lengths;             // (B)
+    const T *noise;                     // (T, B, L-1)
+    std::vector<const T *> kept;        // (T, B, H): the share of c that zoneout keeps
+    std::vector<const T *> seen;        // (B, H): factors of h where the gates above read it
+    Drawing<T> drawing;
 
-    Call(Words w, size_t L) {
-        slope = w.real(), temperature = w.real(), zoneout = w.real();
-        for (int *n : {&T, &B, &symbols, &keep, &traces, &threads, &hold, &flush, &copy,
-                       &straight_through, &gate, &estimator})
-            *n = w.integer();
-        hidden = w.pointers(L);
-        boundaries = w.pointer(), probabilities = w.pointer(), z = w.pointer();
-        h = w.pointers(L), c = w.pointers(L), pending = w.pointer(), moved = w.pointer<uint8_t>();
-        x = w.pointer(), forced = w.pointer(), z0 = w.pointer(), pending0 = w.pointer();
-        h0 = w.pointers(L), c0 = w.pointers(L);
-        indices = w.pointer<int64_t>(), lengths = w.pointer<int64_t>(), noise = w.pointer();
-        kept = w.pointers(L), seen = w.pointers(L);
-        if (w.integer()) drawing.read(w);
+    Call(Words w, size_t L) : hidden(L), h(L), c(L), h0(L), c0(L), kept(L), seen(L) {
+        int drawn;
+        w.read(slope, temperature, zoneout, steps, B, symbols, keep, traces, threads);
+        w.read(hold, flush, copy, straight_through, gate, estimator);
+        w.read(hidden, boundaries, probabilities, z, h, c, pending, moved);
+        w.read(x, forced, z0, pending0, h0, c0, indices, lengths, noise, kept, seen, drawn);
+        if (drawn) drawing.read(w);
     }
 };
 
 // The gradients of outputs, and where those of inputs are added. Null: there is none, or it is not
 // wanted.
+template <class T>
 struct Gradients {
-    std::vector<void *> hidden, h, c;
-    const void *boundaries, *probabilities, *z, *pending;
-    void *x;  // (T, B, below) or (symbols, below)
-    void *forced, *z0, *pending0;
+    std::vector<const T *> hidden, h, c;
+    const T *boundaries, *probabilities, *z, *pending;
+    T *x;  // (T, B, below) or (symbols, below)
+    T *forced, *z0, *pending0;
     double *slope;
-    std::vector<void *> h0, c0;
-    std::vector<Layer> layers;
+    std::vector<T *> h0, c0;
+    std::vector<Layer<T>> layers;
 
-    Gradients(Words w, const std::vector<Layer> &of, size_t size) : layers(of) {
-        size_t L = of.size();
-        hidden = w.pointers(L);
-        boundaries = w.pointer(), probabilities = w.pointer(), z = w.pointer();
-        h = w.pointers(L), c = w.pointers(L), pending = w.pointer();
-        x = w.pointer(), forced = w.pointer(), slope = w.pointer<double>();
-        z0 = w.pointer(), pending0 = w.pointer(), h0 = w.pointers(L), c0 = w.pointers(L);
-        for (Layer &layer : layers) layer.read_addresses(w, size);
+    Gradients(Words w, const std::vector<Layer<T>> &of)
+        : hidden(of.size()), h(hidden), c(hidden), h0(of.size()), c0(h0), layers(of) {
+        w.read(hidden, boundaries, probabilities, z, h, c, pending);
+        w.read(x, forced, slope, z0, pending0, h0, c0);
+        for (Layer<T> &layer : layers) layer.read_addresses(w);
     }
 };
 

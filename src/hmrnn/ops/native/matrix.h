@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "memory.h"
@@ -18,6 +19,14 @@ constexpr int WIDE = 2;
 template <class T>
 constexpr int PANEL = WIDE * LANES<T>;  // columns of a tile
 
+// Calls f with m as a type, 1 <= m <= M.
+template <int M, class F>
+void with_height(int m, F f) {
+    if constexpr (M > 1)
+        if (m < M) return with_height<M - 1>(m, f);
+    f(std::integral_constant<int, M>{});
+}
+
 // A matrix (depth, columns) in panels of columns: what the tiles read, in the order they read it.
 template <class T>
 struct Packed {
@@ -26,43 +35,23 @@ struct Packed {
 
     int panels() const { return (columns + PANEL<T> - 1) / PANEL<T>; }
 
-    // The transpose of a (columns, depth) matrix by rows.
-    void transposed(const T *a, int n, int k) {
-        T *data = reserve(k, n);
-        for (int p = 0; p < panels(); p++) {
-            T *to = data + size_t(p) * PANEL<T> * k;
-            int width = std::min(PANEL<T>, n - p * PANEL<T>);
-            for (int j = 0; j < width; j++) {
-                const T *from = a + size_t(p * PANEL<T> + j) * k;
-                for (int i = 0; i < k; i++) to[size_t(i) * PANEL<T> + j] = from[i];
-            }
-            for (int j = width; j < PANEL<T>; j++)
-                for (int i = 0; i < k; i++) to[size_t(i) * PANEL<T> + j] = 0;
-        }
-    }
-
-    // A (depth, columns) matrix by rows.
-    void as_is(const T *a, int k, int n) {
-        T *data = reserve(k, n);
-        for (int p = 0; p < panels(); p++) {
-            T *to = data + size_t(p) * PANEL<T> * k;
-            int width = std::min(PANEL<T>, n - p * PANEL<T>);
-            for (int i = 0; i < k; i++, to += PANEL<T>) {
-                memcpy(to, a + size_t(i) * n + p * PANEL<T>, width * sizeof(T));
-                std::fill(to + width, to + PANEL<T>, T(0));
-            }
+    // The matrix whose element (i, j) is a[i * down + j * across].
+    void pack(const T *a, int k, int n, size_t down, size_t across) {
+        depth = k, columns = n;
+        T *to = memory.only(size_t(panels()) * PANEL<T> * k);
+        data = to;
+        for (int p = 0; p < n; p += PANEL<T>, to += size_t(k) * PANEL<T>) {
+            int width = std::min(PANEL<T>, n - p);
+            if (width < PANEL<T>) std::fill_n(to, size_t(k) * PANEL<T>, T(0));
+            for (int i = 0; across == 1 && i < k; i++)
+                memcpy(to + i * PANEL<T>, a + i * down + p, width * sizeof(T));
+            for (int j = 0; across > 1 && j < width; j++)
+                for (int i = 0; i < k; i++) to[i * PANEL<T> + j] = a[(p + j) * across + i * down];
         }
     }
 
   private:
     Rows<T> memory;
-
-    T *reserve(int k, int n) {
-        depth = k, columns = n;
-        T *made = memory.only(size_t(panels()) * PANEL<T> * k);
-        data = made;
-        return made;
-    }
 };
 
 // M rows of c = M rows of a times P panels that follow each other, from column `at` on. Every
@@ -90,32 +79,23 @@ void tile(int depth, const T *const *a, const T *panel, T *const *c, int at, int
         }
 }
 
-// Calls tile for m rows and at most `panels` panels; returns how many it took.
-template <class T, int M>
-int tile_of(int m, int panels, int depth, const T *const *a, const T *panel, T *const *c, int at,
-            int columns) {
-    if constexpr (M > 0) {
-        if (m < M) return tile_of<T, M - 1>(m, panels, depth, a, panel, c, at, columns);
-        constexpr int P = M == 1 ? 4 : M <= 3 ? 2 : 1;
-        if (P > 1 && panels >= P) {
-            tile<T, M, P>(depth, a, panel, c, at, columns);
-            return P;
-        }
-        tile<T, M, 1>(depth, a, panel, c, at, columns);
-    }
-    return 1;
-}
-
 // c[i] = a[i] * matrix for n rows, each at an address of its own.
 template <class T>
 void multiply(int n, const T *const *a, const Packed<T> &matrix, T *const *c) {
     int tiles = (n + TALL - 1) / TALL, panels = matrix.panels();
     for (int p = 0, taken = 1; p < panels && n > 0; p += taken) {
+        int at = p * PANEL<T>;
         const T *panel = matrix.data + size_t(p) * PANEL<T> * matrix.depth;
         for (int i = 0; i < tiles; i++) {  // of nearly equal heights
             int from = int(int64_t(n) * i / tiles), to = int(int64_t(n) * (i + 1) / tiles);
-            taken = tile_of<T, TALL>(to - from, tiles > 1 ? 1 : panels - p, matrix.depth, a + from,
-                                     panel, c + from, p * PANEL<T>, matrix.columns);
+            with_height<TALL>(to - from, [&](auto m) {
+                constexpr int M = m, P = M == 1 ? 4 : M <= 3 ? 2 : 1;
+                taken = tiles > 1 || panels - p < P ? 1 : P;
+                if (taken == P)
+                    tile<T, M, P>(matrix.depth, a + from, panel, c + from, at, matrix.columns);
+                else
+                    tile<T, M, 1>(matrix.depth, a + from, panel, c + from, at, matrix.columns);
+            });
         }
     }
 }
@@ -139,16 +119,6 @@ void outer_tile(int depth, const T *a, const T *b, T *c, size_t stride, int widt
             T *to = c + m * stride + v * LANES<T>;
             if (lanes > 0) store(to, load(to, lanes) + s[m][v], lanes);
         }
-}
-
-template <class T, int M>
-void outer_tile_of(int m, int depth, const T *a, const T *b, T *c, size_t stride, int width) {
-    if constexpr (M > 0) {
-        if (m == M)
-            outer_tile<T, M>(depth, a, b, c, stride, width);
-        else
-            outer_tile_of<T, M - 1>(m, depth, a, b, c, stride, width);
-    }
 }
 
 // Rows from..to of c (rows, columns) += the sum over n of the outer products of left[i] (rows) and
@@ -182,10 +152,12 @@ void add_outer(int n, const T *const *left, const T *const *right, int from, int
             }
             for (int p = 0; p < panels; p++)
                 for (int i = 0; i < rows; i += TALL)
-                    outer_tile_of<T, TALL>(std::min(TALL, rows - i), depth, &a[size_t(i) * depth],
-                                           &b[size_t(p) * depth * PANEL<T>],
-                                           c + size_t(block + i) * columns + p * PANEL<T>, columns,
-                                           std::min(PANEL<T>, columns - p * PANEL<T>));
+                    with_height<TALL>(std::min(TALL, rows - i), [&](auto m) {
+                        outer_tile<T, m>(depth, &a[size_t(i) * depth],
+                                         &b[size_t(p) * depth * PANEL<T>],
+                                         c + size_t(block + i) * columns + p * PANEL<T>, columns,
+                                         std::min(PANEL<T>, columns - p * PANEL<T>));
+                    });
         }
     }
 }

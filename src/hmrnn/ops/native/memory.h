@@ -2,6 +2,7 @@
 // computed in them.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <new>
@@ -66,7 +67,8 @@ class Rows {
     }
 
     void set_width(size_t n) {
-        width = (n * sizeof(T) + 63) / 64 * 64 / sizeof(T);  // rows start at multiples of 64 bytes
+        width =
+            (std::max<size_t>(n, 1) * sizeof(T) + 63) / 64 * 64 / sizeof(T);  // whole cache lines
         shift = 0;
         while ((size_t(2) << shift) * width * sizeof(T) <= SLAB) shift++;
     }
@@ -79,6 +81,14 @@ class Rows {
     T *only(size_t n) {
         set_width(n), grow(1);
         return slabs[0];
+    }
+
+    // n rows of `numbers`, or of zeros.
+    void assign(size_t n, size_t width, const T *numbers) {
+        set_width(width), grow(n);
+        for (size_t i = 0; i < n; i++)
+            numbers ? (void)std::copy_n(numbers + i * width, width, (*this)[i])
+                    : (void)std::fill_n((*this)[i], width, T(0));
     }
 
     // Makes room for rows below n.

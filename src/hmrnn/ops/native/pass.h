@@ -39,92 +39,64 @@ void parallel(int n, F f) {
 }
 
 template <class T>
-void fill_table(Table<T> &table, const Packed<T> &W, int n, const T *const *rows, int R,
-                bool norm) {
-    table.s.set_width(R);
-    table.s.grow(n);
-    std::vector<T *> to(n);
-    for (int i = 0; i < n; i++) to[i] = table.s[i];
-    multiply<T>(n, rows, W, to.data());
-    if (!norm) return;
-    table.of.resize(n);
-    for (int i = 0; i < n; i++) table.of[i] = moments(table.s[i], R);
-}
-
-template <class T>
 void Pass<T>::forward() {
+    const Layer<T> &w = layer(0);
     if (tabled()) {
-        std::vector<const T *> rows(call.symbols);
-        for (int i = 0; i < call.symbols; i++) rows[i] = as<T>(call.x) + size_t(i) * layer(0).below;
-        fill_table(table, matrices.forward[0].W, call.symbols, rows.data(), 4 * layer(0).H,
-                   layer(0).gain_W != nullptr);
+        Products<T> products;
+        table.set_width(4 * w.H + 2), table.grow(call.symbols);
+        for (int i = 0; i < call.symbols; i++) products.add(call.x + size_t(i) * w.below, table[i]);
+        products.compute(matrices.forward[0].W, w.gain_W);
     }
-    if (const Drawing &d = call.drawing; d.layers) {
-        of_terms = std::vector<Packed<T>>(d.layers);
-        for (int l = 0; l < d.layers; l++)
-            of_terms[l].transposed(as<T>(d.terms[l]), d.size + d.layers, layer(l).H);
-        of_scores.transposed(as<T>(d.weight), d.outputs, d.size);
-    }
+    const Drawing<T> &d = call.drawing;
+    of_terms = std::vector<Packed<T>>(d.layers);
+    for (int l = 0; l < d.layers; l++)
+        of_terms[l].pack(d.terms[l], layer(l).H, d.size + d.layers, 1, layer(l).H);
+    if (d.layers) of_scores.pack(d.weight, d.size, d.outputs, 1, d.size);
     parallel(int(parts.size()), [&](int i) { parts[i]->forward(); });
 }
 
 template <class T>
-void Pass<T>::backward(const Gradients &g) {
+void Pass<T>::backward(Words words) {
     std::lock_guard<std::mutex> alone(busy);
+    Gradients<T> g(words, layers);
     Matrices<T>::pack(layers, matrices.backward, false);
     parallel(int(parts.size()), [&](int i) { parts[i]->backward(g); });
-    if (g.slope)
-        for (auto &part : parts) *g.slope += part->slope;
     if (tabled()) add_input(g);
     for (int l = 0; l <= top(); l++) add_weights(g, l);
-    if (g.x && call.symbols && !tabled())
-        for (auto &part : parts)
-            for (int t = 0; t < call.T; t++)
-                for (int k = 0; k < part->n && int(t) < call.T; k++)
-                    if (t < part->steps(k)) {
-                        int below = layer(0).below;
-                        add(as<T>(g.x) + call.indices[at(t, part->from + k)] * below, T(1),
-                            &part->of_input[(size_t(t) * part->n + k) * below], below);
-                    }
+    for (auto &part : parts) {
+        if (g.slope) *g.slope += part->slope;
+        const T *from = part->of_input.data();  // empty unless rows of the embedding learn from it
+        int below = layer(0).below;
+        for (size_t i = 0; i < part->of_input.size() / below; i++, from += below)
+            if (int t = int(i / part->n), k = int(i % part->n); t < part->steps(k))
+                add(g.x + call.indices[at(t, part->from + k)] * below, T(1), from, below);
+    }
 }
 
 // The gradients of a layer's parameters: sums over the slices, in their order.
 template <class T>
-void Pass<T>::add_weights(const Gradients &g, int l) {
-    const Layer &w = layer(l), &d = g.layers[l];
-    auto total = [&](std::vector<T> Slice<T>::Sum::*field, void *to, int rows, int width,
-                     int stride) {
-        if (to == nullptr) return;
-        for (auto &part : parts) {
-            const std::vector<T> &sum = part->sums[l].*field;
-            for (int i = 0; i < rows && !sum.empty(); i++)
-                add(as<T>(to) + size_t(i) * stride, T(1), &sum[size_t(i) * width], width);
-        }
-    };
-    using Sum = typename Slice<T>::Sum;
-    total(&Sum::b, d.b, 1, 4 * w.H, 0), total(&Sum::gain_U, d.gain_U, 1, 4 * w.H, 0);
-    total(&Sum::gain_W, d.gain_W, 1, 4 * w.H, 0), total(&Sum::gain_V, d.gain_V, 1, 4 * w.H, 0);
-    total(&Sum::gain_c, d.gain_c, 1, w.H, 0), total(&Sum::bias_c, d.bias_c, 1, w.H, 0);
-    if (w.K) {
-        total(&Sum::Uz, d.Uz, w.K, w.H, d.Uz_stride),
-            total(&Sum::Wz, d.Wz, w.K, w.below, d.Wz_stride);
-        if (w.above) total(&Sum::Vz, d.Vz, w.K, w.above, d.Vz_stride);
-        total(&Sum::bz, d.bz, 1, w.K, 0);
-        if (w.D2) total(&Sum::D2, d.D2, 1, w.K, 0), total(&Sum::d2, d.d2, 1, 1, 0);
-    }
-    auto outer = [&](auto field, void *to, int columns) {
+void Pass<T>::add_weights(const Gradients<T> &g, int l) {
+    const Layer<T> &w = layer(l), &d = g.layers[l];
+    w.each_sum([&](auto field, int rows, int columns, int stride) {
+        if (d.*field == nullptr) return;
+        for (auto &part : parts)
+            for (int i = 0; i < rows; i++)
+                add(d.*field + size_t(i) * stride, T(1), part->sums[l].*field + size_t(i) * columns,
+                    columns);
+    });
+    auto outer = [&](auto pairs, T *to, int columns) {
         if (to == nullptr || columns == 0) return;
         std::vector<const T *> left, right;
         for (auto &part : parts) {
-            auto &pairs = ((*part).*field)[l];
-            left.insert(left.end(), pairs.left.begin(), pairs.left.end());
-            right.insert(right.end(), pairs.right.begin(), pairs.right.end());
+            auto &of = ((*part).*pairs)[l];
+            left.insert(left.end(), of.left.begin(), of.left.end());
+            right.insert(right.end(), of.right.begin(), of.right.end());
         }
         int threads = int(parts.size()), tiles = (4 * w.H + TALL - 1) / TALL;
         parallel(threads, [&](int i) {
-            int a = tiles * i / threads * TALL,
-                b = std::min(4 * w.H, tiles * (i + 1) / threads * TALL);
-            add_outer<T>(int(left.size()), left.data(), right.data(), a, b, columns, as<T>(to));
+            int a = tiles * i / threads * TALL, b = tiles * (i + 1) / threads * TALL;
+            add_outer<T>(int(left.size()), left.data(), right.data(), a, std::min(4 * w.H, b),
+                         columns, to);
         });
     };
     outer(&Slice<T>::of_U, d.U, w.H), outer(&Slice<T>::of_W, d.W, w.below),
@@ -134,36 +106,35 @@ void Pass<T>::add_weights(const Gradients &g, int l) {
 // The gradients of W of the first layer and of the embedding, from those of the products of
 // symbols.
 template <class T>
-void Pass<T>::add_input(const Gradients &g) {
-    const Layer &w = layer(0), &d = g.layers[0];
-    int R = 4 * w.H, K = w.K;
-    std::vector<T> total(size_t(call.symbols) * R, 0), product(R);
-    std::vector<const T *> left, right;
-    std::vector<T *> to;
-    for (int i = 0; i < call.symbols; i++) {
-        T *row = &total[size_t(i) * R];
-        const T *x = as<T>(call.x) + size_t(i) * w.below;
+void Pass<T>::add_input(const Gradients<T> &g) {
+    const Layer<T> &w = layer(0), &d = g.layers[0];
+    int R = 4 * w.H, K = w.K, symbols = call.symbols;
+    Rows<T> total;
+    total.assign(symbols, R, nullptr);
+    typename Slice<T>::Pairs pairs;
+    Products<T> products;
+    for (int i = 0; i < symbols; i++) {
+        T *row = total[i];
         for (auto &part : parts) add(row, T(1), &part->of_symbols[size_t(i) * R], R);
         if (w.gain_W) {
-            Contribution<T> c{table.s[i], as<T>(w.gain_W), table.of[i]};
+            Contribution<T> c(table[i], w.gain_W, R);
             Gained<T> gained;
             each<T>(R, [&](int j, int lanes) {
-                gained.add(load(row + j, lanes), c, as<T>(d.gain_W), j, lanes);
+                gained.add(load(row + j, lanes), c, d.gain_W, j, lanes);
             });
-            normal_back(R, row, c, sum<T>(gained.total), sum<T>(gained.along), product.data());
-            std::copy(product.begin(), product.end(), row);
+            normal_back(R, row, c, sum<T>(gained.total), sum<T>(gained.along), row);
         }
-        left.push_back(row), right.push_back(x);
-        if (g.x) to.push_back(as<T>(g.x) + size_t(i) * w.below);
+        pairs.add(row, call.x + size_t(i) * w.below);
+        if (g.x) products.add(row, g.x + size_t(i) * w.below);
     }
-    if (d.W) add_outer<T>(call.symbols, left.data(), right.data(), 0, R, w.below, as<T>(d.W));
-    if (g.x) multiply<T>(call.symbols, left.data(), matrices.backward[0].W, to.data());
-    for (int i = 0; i < call.symbols; i++)
+    if (d.W) add_outer<T>(symbols, pairs.left.data(), pairs.right.data(), 0, R, w.below, d.W);
+    products.compute(matrices.backward[0].W);
+    for (int i = 0; i < symbols; i++)
         for (int q = 0; q < K; q++) {
             T z = 0;
             for (auto &part : parts) z += part->of_symbols_z[size_t(i) * K + q];
-            if (d.Wz) add(as<T>(d.Wz) + size_t(q) * d.Wz_stride, z, right[i], w.below);
-            if (g.x) add(to[i], z, as<T>(w.Wz) + size_t(q) * w.Wz_stride, w.below);
+            if (d.Wz) add(d.Wz + size_t(q) * d.Wz_stride, z, pairs.right[i], w.below);
+            if (g.x) add(g.x + size_t(i) * w.below, z, w.Wz + size_t(q) * w.Wz_stride, w.below);
         }
 }
 

@@ -18,7 +18,7 @@ struct Segments {
     int N, K, B;
     const T *scores;
 
-    Segments(Words &w) : N(w.integer()), K(w.integer()), B(w.integer()), scores(w.pointer<T>()) {}
+    explicit Segments(Words &w) { w.read(N, K, B, scores); }
 
     const T *at(int t, int k) const { return scores + (size_t(t) * K + k) * B; }
 
@@ -119,12 +119,8 @@ class Speller {
             *stop;  // (longest, count): log-probability of the symbol; that of an end after it
 
         explicit Given(Words &w) {
-            least = w.real();
-            for (int *i : {&count, &longest, &H, &signs, &rows, &keep}) *i = w.integer();
-            read = w.pointer<int64_t>(), symbol = w.pointer<int64_t>();
-            for (const T **p : {&start, &table, &U, &b, &weight, &offset, &mask})
-                *p = w.pointer<T>();
-            spelt = w.pointer<T>(), stop = w.pointer<T>();
+            w.read(least, count, longest, H, signs, rows, keep, read, symbol);
+            w.read(start, table, U, b, weight, offset, mask, spelt, stop);
         }
     } g;
     // of each symbol: r, z, n and U h + b of n, then h
@@ -218,14 +214,14 @@ class Speller {
     // From the gradients of `spelt` and `stop` those of the start, the table and the weights, which
     // are added to what is there.
     void backward(Words w) {
-        const T *of_spelt = w.pointer<T>(), *of_stop = w.pointer<T>();
-        T *start = w.pointer<T>(), *table = w.pointer<T>(), *of_U = w.pointer<T>();
-        T *of_b = w.pointer<T>(), *of_weight = w.pointer<T>(), *of_offset = w.pointer<T>();
+        const T *of_spelt, *of_stop;
+        T *start, *table, *of_U, *of_b, *of_weight, *of_offset;
+        w.read(of_spelt, of_stop, start, table, of_U, of_b, of_weight, of_offset);
         int H = g.H, R = 3 * H, signs = g.signs;
         std::lock_guard<std::mutex> alone(busy);
         prepare(false);
         Packed<T> U_back, weight_back;
-        U_back.as_is(g.U, R, H), weight_back.as_is(g.weight, signs + 1, H);
+        U_back.pack(g.U, R, H, H, 1), weight_back.pack(g.weight, signs + 1, H, H, 1);
         T most = 0;
         for (size_t i = 0; i < size_t(g.longest) * g.count; i++)
             most = std::max({most, std::abs(of_spelt[i]), std::abs(of_stop[i])});
@@ -314,7 +310,10 @@ class Speller {
     std::mutex busy;  // threads may go backwards through one graph at the same time
 
     void prepare(bool forward) {
-        if (forward) U.transposed(g.U, 3 * g.H, g.H), weight.transposed(g.weight, g.signs + 1, g.H);
+        if (forward) {
+            U.pack(g.U, g.H, 3 * g.H, 1, g.H);
+            weight.pack(g.weight, g.H, g.signs + 1, 1, g.H);
+        }
         outputs.set_width(g.H), outputs.grow(BLOCK);
         scores.set_width(g.signs + 1), scores.grow(BLOCK);
     }

@@ -6,24 +6,15 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <vector>
 
 #include "cell.h"
-#include "interface.h"
 #include "matrix.h"
 
 namespace hm {
-
-template <class T>
-T *as(void *p) {
-    return static_cast<T *>(p);
-}
-template <class T>
-const T *as(const void *p) {
-    return static_cast<const T *>(p);
-}
 
 // The matrices of a network in the order in which products read them.
 template <class T>
@@ -33,14 +24,15 @@ struct Matrices {
     };
     std::vector<OfLayer> forward, backward;
 
-    static void pack(const std::vector<Layer> &layers, std::vector<OfLayer> &to, bool transposed) {
+    static void pack(const std::vector<Layer<T>> &layers, std::vector<OfLayer> &to,
+                     bool transposed) {
         if (!to.empty()) return;
         std::vector<OfLayer> made(layers.size());
         for (size_t l = 0; l < layers.size(); l++) {
-            const Layer &w = layers[l];
-            auto put = [&](Packed<T> &p, const void *a, int k) {
+            const Layer<T> &w = layers[l];
+            auto put = [&](Packed<T> &p, const T *a, int k) {
                 if (a == nullptr || k == 0) return;
-                transposed ? p.transposed(as<T>(a), 4 * w.H, k) : p.as_is(as<T>(a), 4 * w.H, k);
+                transposed ? p.pack(a, k, 4 * w.H, 1, k) : p.pack(a, 4 * w.H, k, k, 1);
             };
             put(made[l].U, w.U, w.H), put(made[l].W, w.W, w.below), put(made[l].V, w.V, w.above);
         }
@@ -48,18 +40,39 @@ struct Matrices {
     }
 };
 
-// What one layer remembers of a slice.
+// Products of a matrix with vectors, which are computed at once.
+template <class T>
+struct Products {
+    std::vector<const T *> a;
+    std::vector<T *> c;
+
+    void add(const T *x, T *to) { a.push_back(x), c.push_back(to); }
+    // With `norm` there is room for the moments of each behind it.
+    void compute(const Packed<T> &m, bool norm = false) {
+        multiply<T>(int(a.size()), a.data(), m, c.data());
+        for (T *row : c)
+            if (norm) moments(row, m.columns, row + m.columns);
+        a.clear(), c.clear();
+    }
+};
+
+// A row that moved at a step, or that there was before the first (step -1).
+struct Event {
+    int row, step = -1;
+    int before = -1, entry = -1;  // the row's last event; the row of v that was read
+    bool fed = false, open = false, flushed = false;
+};
+
+// What one layer remembers of a slice. Without a backward pass it has the events of one step only,
+// and c of each row of the batch.
 template <class T>
 struct Track {
-    // of each event, in the order of time
-    std::vector<int> row, step, before,
-        entry;  // before: the row's last event; entry: the row of v that it read
-    std::vector<uint8_t> fed, open, flushed;
-    Rows<T> gates, c, squashed, u, w, masked, v;
-    std::vector<Moments<T>> of_u, of_w, of_v, of_c;
-    std::vector<int> start;  // (T + 1): the first event of each step
-    std::vector<int> now,
-        used;  // (T, n): the event that made h; the row of v that was read, -1 for none
+    std::vector<Event> events;  // in the order of time, first those of the state at the start
+    Rows<T> gates, c, squashed, u, w, masked;  // of each event
+    Rows<T> v;                                 // of each h of the layer above that was read
+    std::vector<int> start;                    // (T + 1): the first event of each step
+    // (T, n): the event that made h; the row of v that was read, -1 for none
+    std::vector<int> now, used;
     std::vector<uint8_t> z, pending;  // (T + 1, n): at [0] those before the first step
     std::vector<uint8_t> decided;     // (T, n): z before hold and forced values
     std::vector<T> s_z;               // (T, n)
@@ -68,18 +81,11 @@ struct Track {
     int entries = 0;                  // rows of v
     int first = 0;                    // event of the step that is being computed
 
-    // of each row of the batch, now
-    std::vector<int> event,
-        read;  // event that made h; row of v that holds V h of the layer above, -1: none yet
+    // of each row of the batch, now: the event that made h; the row of v that holds V h of the
+    // layer above, -1 for none yet; the detector's products with h and h of the layer above
+    std::vector<int> event, read;
     std::vector<T> Uh, Vh;  // (n, K)
     std::vector<uint8_t> knows_Uh, knows_Vh;
-};
-
-// The products with x, or with the embedding of each symbol, for the first layer.
-template <class T>
-struct Table {
-    Rows<T> s;
-    std::vector<Moments<T>> of;
 };
 
 template <class T>
@@ -90,16 +96,13 @@ class Slice {
   public:
     Slice(const Pass<T> &pass, int from, int n) : p(pass), from(from), n(n) {}
     void forward();
-    void backward(const Gradients &g);
+    void backward(const Gradients<T> &g);
 
-    // sums of gradients over the rows of this slice; in the order of Layer's fields
-    struct Sum {
-        std::vector<T> b, gain_U, gain_W, gain_V, gain_c, bias_c, Uz, Wz, Vz, bz, D2, d2;
-    };
-    std::vector<Sum> sums;
+    std::vector<Layer<T>> sums;  // of gradients over the rows of this slice
     // pairs of rows whose outer products are the gradients of U, W and V
     struct Pairs {
         std::vector<const T *> left, right;
+        void add(const T *a, const T *b) { left.push_back(a), right.push_back(b); }
     };
     std::vector<Pairs> of_U, of_W, of_V;
     std::vector<T> of_symbols, of_symbols_z;  // (symbols, 4H), (symbols, K): by rows of the table
@@ -111,56 +114,76 @@ class Slice {
     const Pass<T> &p;
     int from, n;
     std::vector<Track<T>> tracks;
-    Table<T> input;                   // of this slice, unless symbols share one
-    std::vector<Rows<T>> ds, dw, dv;  // of each layer's events, for the pairs
-    Rows<T> temporary, c_now;
+    Rows<T> input;                       // products with x, unless symbols share them
+    std::vector<std::vector<T>> memory;  // of sums
+    std::vector<Rows<T>> ds, dw, dv;     // of each layer's events, for the pairs
+    Rows<T> temporary;
     Rows<T> terms, embedded, scores;  // of draws: (L, n, size + L), (n, size), (n, outputs)
     std::vector<uint8_t> stale;       // (L, n): whether h has changed since its term was made
     std::vector<int> scratch;
     std::vector<T> input_z;  // (T, n, K): of the first detector, if the input's gradient is wanted
-
-    struct Lists {
-        std::vector<const T *> a;
-        std::vector<T *> c;
-        void clear() { a.clear(), c.clear(); }
-        void multiply(const Packed<T> &m) { hm::multiply<T>(int(a.size()), a.data(), m, c.data()); }
-    } lists;
+    Products<T> products;
 
     int chunk() const { return p.call.drawing.layers ? 1 : std::max(1, 64 / std::max(1, n)); }
-    // Does the backward pass need the products with h and with the layer below? Otherwise those of
-    // a step overwrite them.
-    bool keeps_u(int l) const {
-        return p.call.keep && (p.layer(l).gain_U || (p.call.traces && l > 0));
+    // The row of u and of w for an event. Those that the backward pass does not need are
+    // overwritten at each step.
+    int u_at(int l, int e) const {
+        bool keep = p.call.keep && (p.layer(l).gain_U || (p.call.traces && l > 0));
+        return keep ? e : e - tracks[l].first;
     }
     bool keeps_w(int l) const { return p.call.keep && p.layer(l).gain_W; }
-    int steps(int k) const { return p.call.lengths ? int(p.call.lengths[from + k]) : p.call.T; }
-    const T *h(int l, int t, int k) const;  // after step t; t = -1: before the first
+    int w_at(int l, int e) const { return keeps_w(l) ? e : e - tracks[l].first; }
+
+    int steps(int k) const { return p.call.lengths ? int(p.call.lengths[from + k]) : p.call.steps; }
+    // h after step t; t = -1: before the first
+    const T *h(int l, int t, int k) const {
+        return t < 0 ? p.call.h0[l] + size_t(from + k) * p.layer(l).H : p.output(l, t, from + k);
+    }
     const T *below(int l, int t, int k) const { return l ? h(l - 1, t, k) : p.input(t, from + k); }
+    const T *factors(int l, int k) const {  // of h of the layer below
+        return p.call.seen[l - 1] + size_t(from + k) * p.layer(l).below;
+    }
     bool is_open(int l, int t, int k) const;
+    bool is_fed(int l, int t, int k) const {
+        return l == 0 || !p.call.copy || tracks[l - 1].z[size_t(t + 1) * n + k];
+    }
+    bool moved(int l, int t, int k) const {
+        return tracks[l].events[tracks[l].now[size_t(t) * n + k]].step == t;
+    }
+    void begin(int l);
+    void end(int l);
     void read_input(int t);
-    void input_back(const Gradients &g);
+    void input_back(const Gradients<T> &g);
     void move(int l, int t);
     void draw(int t);
-    void detect(int l, int t, int k, bool moved, bool fed);
-    Move<T> what_moves(int l, int t, int k, int e, bool reads, bool back) const;
-    Contribution<T> read_below(int l, int t, int k, int e) const;
+    void detect(int l, int t, int k, bool moved);
+    Move<T> what_moves(int l, int t, int e, bool reads) const;
+    Contribution<T> read_below(int l, int t, int e) const;
 
     struct Back;
+    void begin_back(Back &s, int l, const Gradients<T> &g);
     void moved_back(Back &s, int l, int t);
     void copied_back(Back &s, int l, int t, int k);
-    void detector_back(Back &s, int l, int t, int k, const Gradients &g);
+    void detector_back(Back &s, int l, int t, int k, const Gradients<T> &g);
+};
+
+// What Python holds: a network, or a call of it that a backward pass may follow.
+struct Held {
+    virtual ~Held() = default;
+    virtual Held *forward(Words) { return nullptr; }
+    virtual void backward(Words) {}
 };
 
 // A call, and what its backward pass needs of it.
 template <class T>
-class Pass {
+class Pass : public Held {
   public:
-    const std::vector<Layer> &layers;
-    const Call call;
+    const std::vector<Layer<T>> &layers;
+    const Call<T> call;
     Matrices<T> &matrices;
 
-    Pass(const std::vector<Layer> &network, const Call &given, Matrices<T> &packed)
-        : layers(network), call(given), matrices(packed) {
+    Pass(const std::vector<Layer<T>> &network, Words words, Matrices<T> &packed)
+        : layers(network), call(words, network.size()), matrices(packed) {
         int slices = std::max(1, std::min(call.threads, call.B / 4));
         for (int i = 0; i < slices; i++) {
             int a = int(int64_t(call.B) * i / slices), b = int(int64_t(call.B) * (i + 1) / slices);
@@ -169,19 +192,18 @@ class Pass {
     }
 
     void forward();
-    void backward(const Gradients &g);
+    void backward(Words words) override;
 
-    const Layer &layer(int l) const { return layers[l]; }
+    const Layer<T> &layer(int l) const { return layers[l]; }
     int top() const { return int(layers.size()) - 1; }
-    bool tabled() const { return call.symbols && call.symbols <= int64_t(call.T) * call.B; }
-    const T *input(int t, int b) const {
-        int64_t i = int64_t(t) * call.B + b;
-        return as<T>(call.x) + (call.symbols ? call.indices[i] : i) * layer(0).below;
-    }
+    bool tabled() const { return call.symbols && call.symbols <= int64_t(call.steps) * call.B; }
     size_t at(int t, int b) const { return size_t(t) * call.B + b; }
-    T &output(int l, int t, int b) const { return as<T>(call.hidden[l])[at(t, b) * layer(l).H]; }
+    const T *input(int t, int b) const {
+        return call.x + (call.symbols ? call.indices[at(t, b)] : at(t, b)) * layer(0).below;
+    }
+    T *output(int l, int t, int b) const { return call.hidden[l] + at(t, b) * layer(l).H; }
 
-    Table<T> table;
+    Rows<T> table;                    // the product of W of the first layer with each symbol
     std::vector<Packed<T>> of_terms;  // of what is drawn from
     Packed<T> of_scores;
     std::vector<std::unique_ptr<Slice<T>>> parts;
@@ -189,8 +211,8 @@ class Pass {
   private:
     std::mutex busy;  // threads may go backwards through one graph at the same time
 
-    void add_weights(const Gradients &g, int l);
-    void add_input(const Gradients &g);
+    void add_weights(const Gradients<T> &g, int l);
+    void add_input(const Gradients<T> &g);
 };
 
 }  // namespace hm

@@ -63,10 +63,12 @@ inline V<T> load(const T *p, int n) {
 
 template <class T>
 inline void store(T *p, V<T> v, int n) {
-    if (n == LANES<T>)
-        store(p, v);
-    else
-        memcpy(p, &v, n * sizeof(T));
+    n == LANES<T> ? store(p, v) : (void)memcpy(p, &v, n * sizeof(T));
+}
+
+template <class T>
+inline void increase(T *p, V<T> v, int n) {
+    store(p, load(p, n) + v, n);
 }
 
 template <class T>
@@ -86,8 +88,7 @@ inline void each(int n, F step) {
 
 // e^x for |x| <= 80, NaN for NaN: 2^k e^r with |r| <= ln(2)/2, within 2 units in the last place.
 inline V<float> exp(V<float> x) {
-    const float magic =
-        12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which its low bits then hold
+    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds, to what low bits then hold
     V<float> t = x * 1.44269504088896341f + magic;
     V<float> k = t - magic;
     V<float> r = x - k * 0.693145751953125f - k * 1.42860682030941723e-6f;
