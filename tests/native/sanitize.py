@@ -54,7 +54,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 LARGEST_ERROR = {torch.float64: 1e-10, torch.float32: 1e-2}
 SANITIZERS = {"address": "address,undefined", "thread": "thread"}
-FLAGS = ["-std=c++17", "-pthread", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"]
+FLAGS = ["-std=c++17", "-pthread", "-O0", "-g1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"]
 _address = Tensor.data_ptr
 
 

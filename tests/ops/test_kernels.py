@@ -24,7 +24,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 @pytest.mark.long
 @interpreted
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(small(), st.integers(0, 99))
 def test_any_network_is_the_reference(case: Case, seed: int) -> None:
     """With a gradient, and without one in pieces."""

@@ -25,7 +25,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 
 @interpreted
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(small(least=2, copy=st.just(True), hidden=st.just(0)), st.integers(0, 99))
 def test_any_network_is_the_reference(case: Case, seed: int) -> None:
     check(case, cuda.hmlstm_rows, seed)
