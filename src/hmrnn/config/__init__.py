@@ -5,13 +5,20 @@ own for the sections "data" and "model". The type of a setting says what else it
 another setting. ``Config.changed`` leaves out what a preset sets and the changes have no use for.
 """
 
-from hmrnn.config.data import SPLITS, DataConfig
-from hmrnn.config.detectors import DetectorConfig, PullTo
-from hmrnn.config.model import CONTEXT, KEEPING, ModelConfig, Network
-from hmrnn.config.regularise import RegulariseConfig
 from hmrnn.config.run import OF_TEXT, SECTIONS, Config
-from hmrnn.config.segments import SegmentConfig
-from hmrnn.config.train import TrainConfig
+from hmrnn.config.sections import (
+    CONTEXT,
+    KEEPING,
+    SPLITS,
+    DataConfig,
+    DetectorConfig,
+    ModelConfig,
+    Network,
+    PullTo,
+    RegulariseConfig,
+    SegmentConfig,
+    TrainConfig,
+)
 
 __all__ = [
     "CONTEXT",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, TypeVar, cast
 
@@ -34,14 +35,28 @@ def decoded(data: bytes) -> Any:
 
 
 def from_json(data: bytes, kind: type[T], source: str) -> T:
-    """The ``kind`` that ``data`` holds; InputError names ``source`` and the field that does not fit."""
+    """The ``kind`` that ``data`` holds, as :func:`fitting` has it."""
     try:
         plain = decoded(data)
-        found: Any = getattr(kind, "of_plain", lambda plain: msgspec.convert(plain, kind))(plain)
     except (ValueError, RecursionError) as error:  # those of msgspec, json and Unicode are ValueErrors
-        raise InputError(f"{source} is damaged, or of another version of hmrnn: {error}") from error
-    if unknown := next(unknown_in(plain, found), None):
-        raise InputError(f"{source} is damaged, or of a newer version of hmrnn: there is no setting {unknown}")
+        raise InputError(f"{source} is damaged: {error}") from error
+    return fitting(plain, kind, f"{source}, which is damaged, or of another version of hmrnn")
+
+
+def fitting(plain: Any, kind: type[T], source: str) -> T:
+    """Plain data as a ``kind``; InputError about what does not fit names it, and ``source``."""
+    try:
+        found: Any = getattr(kind, "of_plain", lambda plain: msgspec.convert(plain, kind))(plain)
+        for unknown in unknown_in(plain, found):
+            raise InputError("there is no such setting", setting=unknown)
+    except msgspec.ValidationError as error:
+        what, _, place = re.sub(r"\[[\d.]*\]", "", str(error)).partition(" - at `$.")
+        setting, value = place.rstrip("`"), plain
+        for name in setting.split("."):
+            value = value.get(name) if isinstance(value, dict) else value
+        raise InputError(f"{what}, in {source}", setting=setting, value=value if setting else None) from error
+    except InputError as error:
+        raise InputError(f"{error.message}, in {source}", setting=error.setting, value=error.value) from error
     return cast(T, found)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import shlex
 import tomllib
 from collections.abc import Mapping
@@ -16,12 +15,9 @@ import msgspec
 from hmrnn import kind
 from hmrnn.config import checks
 from hmrnn.config.changes import fit, replaced
-from hmrnn.config.detectors import DetectorConfig
-from hmrnn.config.json import decoded, to_json, unknown_in
-from hmrnn.config.regularise import RegulariseConfig
-from hmrnn.config.segments import SegmentConfig
+from hmrnn.config.json import decoded, fitting, to_json
+from hmrnn.config.sections import DetectorConfig, RegulariseConfig, SegmentConfig, TrainConfig
 from hmrnn.config.toml import to_toml
-from hmrnn.config.train import TrainConfig
 from hmrnn.errors import InputError, check_not_root, did_you_mean, no_file
 from hmrnn.utils import files
 
@@ -122,29 +118,17 @@ class Config:
             raise InputError(f"{path} cannot be read ({error.strerror})") from error
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path} is damaged, or not the file of a run: {error}") from error
-        try:
-            found = cls.of_plain(plain)
-            for unknown in unknown_in(plain, found):
-                raise InputError("there is no such setting", setting=unknown)
-            found.check()
-        except msgspec.ValidationError as error:
-            what, _, place = re.sub(r"\[[\d.]*\]", "", str(error)).partition(" - at `$.")
-            setting, value = place.rstrip("`"), plain
-            for name in setting.split("."):
-                value = value.get(name) if isinstance(value, dict) else value
-            raise InputError(f"{what}, in {path}", setting=setting, value=value) from error
-        except InputError as error:
-            raise InputError(f"{error.message}, in {path}", setting=error.setting, value=error.value) from error
-        return found
+        return fitting(plain, cls, str(path))
 
     @classmethod
     def of_plain(cls, plain: Any) -> Config:
-        """The config in plain data, whose kind of data says what its sections hold."""
+        """The config in plain data, whose kind of data says what its sections hold, once it is checked."""
         reads = kind.reading(msgspec.convert(plain, _Kind).data.format)
         types = {**get_type_hints(cls), "data": reads.Settings, "model": reads.Model}
         sections: Any = TypedDict("sections", types, total=False)  # type: ignore[misc]
-        found: dict[str, Any] = msgspec.convert(plain, sections)
-        return cls(**{"model": reads.Model(), **found})
+        config = cls(**{"model": reads.Model(), **msgspec.convert(plain, sections)})
+        config.check()
+        return config
 
     def check(self) -> None:
         """Raise InputError if a value cannot work, alone or together with the others."""

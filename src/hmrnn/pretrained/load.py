@@ -77,7 +77,6 @@ def _network(saved: Checkpoint, engine: str = "auto") -> Any:
 
 def _check_sizes(saved: Checkpoint) -> None:
     """Raise RuntimeError unless the weights have the sizes of the config, before memory of these sizes is taken."""
-    saved.config.check()
     for name, weight in saved.weights.items():
         if weight.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
             raise RuntimeError(

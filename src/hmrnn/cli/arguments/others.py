@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from hmrnn.config import Config
-from hmrnn.config.train import MOST_THREADS
+from hmrnn.config.sections import MOST_THREADS
 from hmrnn.errors import InputError
 from hmrnn.utils.options import Options, option
 
