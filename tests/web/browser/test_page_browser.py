@@ -75,6 +75,43 @@ def test_hover_and_keys_show_the_probabilities(visit: Open, shelf: Shelf) -> Non
     expect(card).to_be_hidden()
 
 
+RIGHT_TO_LEFT = """async (text) => {
+  const { View } = await import("/static/view.js"), { Segmentation } = await import("/static/segmentation.js");
+  const found = new Segmentation(), symbols = [...text], zeros = symbols.map(() => 0);
+  found.add({ segmentation: {
+    symbols, bits: zeros, multiply_adds: zeros, layers: [{ norms: zeros, operations: "U".repeat(symbols.length) }],
+    levels: [{ boundaries: symbols.map((_, t) => Number(t === 2)), probabilities: zeros }],
+  } });
+  const view = new View("test", (index) => { window.at = index; });
+  view.root.id = "turned";
+  document.body.prepend(view.root);
+  view.show(found);
+  view.root.focus();
+}"""
+
+
+def test_lines_from_right_to_left(visit: Open) -> None:
+    """Symbols stand in the order of reading, Arabic letters are joined, and the arrow keys go where they point."""
+    page = visit()
+    page.evaluate(RIGHT_TO_LEFT, "\u0633\u0644\u0627\u0645 abc\u0645\u0645\u0645\u0645\n")
+    cells = page.locator("#turned .cells")
+    assert cells.get_attribute("dir") == "rtl"
+    spans = cells.locator(".symbols span")
+    places = [box["x"] for span in spans.all() if (box := span.bounding_box())]
+    assert len(places) == 13
+    assert places == sorted(places, reverse=True)
+    joined = [(text.startswith("\u200d"), text.endswith("\u200d")) for text in spans.all_inner_texts()[:4]]
+    assert joined == [(False, True), (True, True), (True, False), (False, False)]
+    first = cells.locator(".block").first.bounding_box()
+    assert first is not None
+    assert abs(first["x"] - places[2]) < 3
+    for key in ("Home", "ArrowLeft"):
+        page.keyboard.press(key)
+    assert page.evaluate("window.at") == 1
+    spans.nth(6).hover()
+    assert page.evaluate("window.at") == 6
+
+
 def test_two_models_side_by_side(visit: Open, shelf: Shelf) -> None:
     page = visit(viewport={"width": 1300, "height": 800})
     write(page, "the lazy dog")

@@ -132,11 +132,12 @@ export class Panel {
     for (let level = 0; level < this.found.levels.length; level++) {
       let start = 0;
       const segments = this.found.ends(level).map((end) => {
-        const text = this.found.symbols.slice(start, end).map((symbol) => shown(symbol).text).join("");
+        const text = this.found.symbols.slice(start, end).map((symbol) => /[\u200c\u200d]/.test(symbol) ? symbol : shown(symbol).text).join("");
         start = end;
         return text.replace(/^ | $/g, "·");
       });
-      lines.push(element("p", "plain", `level ${level + 1}: ${segments.join("|")}`));
+      lines.push(element("p", "plain", `level ${level + 1}: `));
+      lines[level].append(element("bdi", "", segments.join("|")));
     }
     this.plain.replaceChildren(this.plain.firstChild, ...lines);
   }

@@ -10,6 +10,9 @@ const TEXT = 23, LEVEL = 15, HEAT = 13, BITS = 16, SPACE = 4;
 const WIDEST = 120; // pixels of a symbol
 const MOST_BITS = 12; // bits of the highest bar
 const COLUMNS = 90; // as in the paper
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe]/;
+const MARK = /^\p{M}$/u, ARABIC = /^(?=\p{L})\p{Script=Arabic}$/u, LAST = /^[ءآأؤإاةدذرزژوى]$/u; // joined to no letter after them
+const JOINER = "\u200d";
 
 export function colour(share) {
   const at = Math.min(Math.max(share, 0), 1) * (VIRIDIS.length - 1);
@@ -85,7 +88,7 @@ export class View {
     this.#fill(row);
     const cells = row.element.querySelector(".cells");
     cells.append(this.mark);
-    this.mark.style.left = `${(index - row.start) * this.cell}px`;
+    this.mark.style.insetInlineStart = `${(index - row.start) * this.cell}px`;
     for (const block of this.root.querySelectorAll(".block")) {
       block.classList.toggle("here", block.first <= index && index < block.last);
     }
@@ -152,6 +155,7 @@ export class View {
     row.filled = true;
     const { found } = this;
     const cells = element("div", "cells");
+    cells.dir = rightToLeft(found.symbols.slice(row.start, row.end)) ? "rtl" : "ltr";
     cells.append(this.#symbols(row));
     for (let level = 0; level < found.levels.length; level++) {
       cells.append(this.#blocks(row, level));
@@ -174,7 +178,7 @@ export class View {
     const line = element("div", "symbols");
     for (let t = row.start; t < row.end; t++) {
       const { text, kind } = shown(this.found.symbols[t]);
-      const span = element("span", kind, text);
+      const span = element("span", kind, shaped(text, this.found.symbols, t));
       if (!kind && /[^\u0000-\u2fff]/.test(text)) span.className = "wide";
       if (t < this.found.given) span.classList.add("given");
       line.append(span);
@@ -193,7 +197,7 @@ export class View {
       if (last <= row.end && last < this.found.length && this.found.alone(level, last, this.other)) block.classList.add("alone");
       block.first = first;
       block.last = last;
-      block.style.left = `${(left - row.start) * this.cell + (first < left ? 0 : 1)}px`;
+      block.style.insetInlineStart = `${(left - row.start) * this.cell + (first < left ? 0 : 1)}px`;
       block.style.width = `${(right - left) * this.cell - (first < left ? 0 : 1) - (last > right ? 0 : 1)}px`;
       line.append(block);
       if (last >= row.end) break;
@@ -246,7 +250,8 @@ export class View {
     const row = event.target.closest?.(".row")?.row;
     const cells = row?.element.querySelector(".cells");
     if (!cells) return;
-    const column = Math.floor((event.clientX - cells.getBoundingClientRect().left) / this.cell);
+    const { left, right } = cells.getBoundingClientRect();
+    const column = Math.floor((cells.dir === "rtl" ? right - event.clientX : event.clientX - left) / this.cell);
     if (column >= 0 && column < row.end - row.start) this.moveTo(row.start + column);
   }
 
@@ -259,8 +264,10 @@ export class View {
       const target = this.rows[to];
       return target ? Math.min(target.start + (at ?? 0) - this.rows[row].start, target.end - 1) : at ?? 0;
     };
+    const on = () => at === null ? 0 : Math.min(at + 1, last), back = () => Math.max((at ?? 1) - 1, 0);
+    const turned = this.rows[row].element.querySelector(".cells")?.dir === "rtl";
     const moves = {
-      ArrowRight: () => at === null ? 0 : Math.min(at + 1, last), ArrowLeft: () => Math.max((at ?? 1) - 1, 0),
+      ArrowRight: turned ? back : on, ArrowLeft: turned ? on : back,
       ArrowDown: () => jump(row + 1), ArrowUp: () => jump(row - 1), Home: () => 0, End: () => last, Escape: () => null,
     };
     if (!moves[event.key]) return;
@@ -275,6 +282,23 @@ function label(text, top, title) {
   made.title = title;
   made.style.top = `${top}px`;
   return made;
+}
+
+// Whether most letters of these symbols are written from right to left.
+function rightToLeft(symbols) {
+  const letters = symbols.filter((symbol) => /^\p{L}/u.test(symbol));
+  return 2 * letters.filter((symbol) => RIGHT_TO_LEFT.test(symbol)).length > letters.length;
+}
+
+// The text of symbol `t` in a cell of its own: a letter of an Arabic script keeps the shape that it has between its neighbours.
+function shaped(text, symbols, t) {
+  if (!ARABIC.test(text)) return text;
+  let before = t - 1, after = t + 1;
+  while (before >= 0 && MARK.test(symbols[before])) before--;
+  while (after < symbols.length && MARK.test(symbols[after])) after++;
+  const from = text !== "ء" && ARABIC.test(symbols[before] ?? "") && !LAST.test(symbols[before]);
+  const on = !LAST.test(text) && ARABIC.test(symbols[after] ?? "") && symbols[after] !== "ء";
+  return (from ? JOINER : "") + text + (on ? JOINER : "");
 }
 
 // Index of the first of the sorted `ends` that lies above `position`.
