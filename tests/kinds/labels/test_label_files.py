@@ -18,7 +18,7 @@ from hmrnn.kinds.labels.answers.classes import Labels
 from hmrnn.kinds.labels.files import parse
 from hmrnn.kinds.labels.load import load_labelled
 from hmrnn.kinds.labels.presets import PRESETS
-from hmrnn.kinds.labels.sequences import Name, columns, sequences
+from hmrnn.kinds.labels.sequences import columns, of_file, sequences
 from hmrnn.kinds.labels.settings import LabelData
 from refusals import refused
 
@@ -158,7 +158,7 @@ def test_wrong_files_are_named(name: str, kind: str, text: str, place: str) -> N
             "the answer to sequence 2 of a\\1.jsonl",
         ),
         ("tags", [{"tokens": ["a", "b"], "tags": ["A"]}], "sequence 1 of a\\1.jsonl"),
-        ("tags", [{"tokens": ["a", "b"], "tags": ["A", None]}], "tag 2 of the answer to sequence 1"),
+        ("tags", [{"tokens": ["a", "b"], "tags": ["A", None]}], "item 2 of the answer to sequence 1"),
         ("pairs", [{"source": "ab", "target": "c"}, {"source": "ab", "target": [1.0]}], "the answer to sequence 2"),
     ],
 )
@@ -229,7 +229,7 @@ def test_the_first_pair_is_shown_where_it_may_be_a_header(tmp_path: Path) -> Non
 )
 def test_series_in_files(name: str, text: str, found: list[Any], channels: tuple[str, ...]) -> None:
     given = parse(text, name, "series").sequences
-    assert [one.tolist() for one in sequences(given, Name(name), series=True)] == found
+    assert [one.tolist() for one in sequences(given, series=True)] == found
     assert columns(given[0]) == channels
 
 
@@ -253,5 +253,5 @@ def test_series_in_files(name: str, text: str, found: list[Any], channels: tuple
     ],
 )
 def test_files_without_series(name: str, text: str, place: str) -> None:
-    with pytest.raises(InputError, match=f"a\\..*{place}|{place}.*a\\."):
-        sequences(parse(text, name, "series").sequences, Name(name, "sequence"), series=True)
+    with pytest.raises(InputError, match=f"a\\..*{place}|{place}.*a\\."), of_file(name):
+        sequences(parse(text, name, "series").sequences, series=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,15 +43,15 @@ def test_a_second_fit_forgets_the_first() -> None:
 
 
 BAD: list[tuple[Any, dict[str, Any], Any, Any, str]] = [
-    (hmrnn.HMClassifier, {}, TEXTS, LABELS[:3], "y "),
-    (hmrnn.HMClassifier, {}, TEXTS, ["same"] * 16, "y "),
+    (hmrnn.HMClassifier, {}, TEXTS, LABELS[:3], "y"),
+    (hmrnn.HMClassifier, {}, TEXTS, ["same"] * 16, "y"),
     (hmrnn.HMClassifier, {}, ["", "a"], [0, 1], "X[0]"),
-    (hmrnn.HMTagger, {}, SENTENCES, TAGS[:2], "y "),
-    (hmrnn.HMRegressor, {}, TEXTS, NUMBERS[:2], "y "),
-    (hmrnn.HMTransducer, {}, WORDS, SOUNDS[:2], "y "),
-    (hmrnn.HMTransducer, {}, WORDS, 5, "y "),
+    (hmrnn.HMTagger, {}, SENTENCES, TAGS[:2], "y"),
+    (hmrnn.HMRegressor, {}, TEXTS, NUMBERS[:2], "y"),
+    (hmrnn.HMTransducer, {}, WORDS, SOUNDS[:2], "y"),
+    (hmrnn.HMTransducer, {}, WORDS, 5, "y"),
     (hmrnn.HMClassifier, {}, ["a", float("nan")], [0, 1], "X[1]"),
-    (hmrnn.HMClassifier, {}, {"a": 1, "b": 2}, [0, 1], "X "),
+    (hmrnn.HMClassifier, {}, {"a": 1, "b": 2}, [0, 1], "X"),
     (hmrnn.HMClassifier, {}, TEXTS, [0.0, float("inf")] * 8, "y[1]"),
     (
         hmrnn.HMClassifier, {"class_weight": {0: 0, 1: 1}, "validation_fraction": 0.1}, list("ababab"), [0] * 5 + [1],
@@ -63,9 +62,8 @@ BAD: list[tuple[Any, dict[str, Any], Any, Any, str]] = [
 
 @pytest.mark.parametrize(("kind", "how", "X", "y", "named"), BAD)
 def test_bad_input_to_fit(kind: Any, how: dict[str, Any], X: Any, y: Any, named: str) -> None:
-    with pytest.raises(InputError, match=re.escape(named)) as caught:
+    with refused(named):
         kind(**{**SMALL, **how}).fit(X, y)
-    assert "\n" not in str(caught.value)
 
 
 WRONG: list[tuple[Any, str, dict[str, Any]]] = [

@@ -16,7 +16,7 @@ from hmrnn.kinds.labels.decision import shown_answer, shown_numbers
 from hmrnn.kinds.labels.files import Labelled, check_no_header, parse
 from hmrnn.kinds.labels.model import ForecastModel, LabelledModel, NumberModel, PairModel, plain
 from hmrnn.kinds.labels.report import sections
-from hmrnn.kinds.labels.sequences import Item, Names, names_in, sequences
+from hmrnn.kinds.labels.sequences import Item, of_file, sequences
 from hmrnn.pretrained.commands import Commands
 from hmrnn.utils.inputs import decoded, read_bytes
 
@@ -37,9 +37,9 @@ class LabelCommands(Commands):
         given = parse(
             text, name, self.kind.name, tokens=encoder.tokens, numbers=not encoder.symbols, each=answer.per_step
         )
-        names = names_in(name)
-        items = sequences(given.sequences, names.X, tokens=encoder.tokens, channels=encoder.channels)
-        wanted = None if given.answers is None else _right(given, items, model, names)
+        with of_file(name):
+            items = sequences(given.sequences, tokens=encoder.tokens, channels=encoder.channels)
+            wanted = None if given.answers is None else _right(given, items, model, name)
         how = {"beam": arguments.beam} if isinstance(model, PairModel) else {}
         show, found = self.progress("predicting"), list[np.ndarray]()
         explain = arguments.json or arguments.explain
@@ -73,7 +73,9 @@ class LabelCommands(Commands):
 def _forecasts(model: ForecastModel, text: str, name: str, arguments: Any) -> Iterator[Section]:
     """A table with a row per step ahead: the values and their deviations; a column says which series it is of."""
     names = model.encoder.channels
-    series = sequences(parse(text, name, "series").sequences, names_in(name).X, channels=names, series=True)
+    given = parse(text, name, "series").sequences
+    with of_file(name):
+        series = sequences(given, channels=names, series=True)
     if arguments.json or arguments.explain:
         for decision in model.explain(series):
             yield Section(lines=f"{decision.render()}\n", record=decision.to_dict())
@@ -87,24 +89,24 @@ def _forecasts(model: ForecastModel, text: str, name: str, arguments: Any) -> It
             yield Section(lines="\t".join([str(k), str(step), *cells]))
 
 
-def _right(given: Labelled, items: list[Item], model: LabelledModel, names: Names) -> list[np.ndarray]:
+def _right(given: Labelled, items: list[Item], model: LabelledModel, name: str) -> list[np.ndarray]:
     """The right answer to each sequence; InputError if the model knows none of them."""
     answer, wanted = model.answer, given.answers or []
     if not isinstance(answer, Classes):
-        return model.right(wanted, items, names)
+        return model.right(wanted, items)
     known = {str(label): label for label in answer.classes}  # in a table all answers are strings
 
     def typed(one: Any) -> Any:
         return [typed(each) for each in one] if isinstance(one, list) else known.get(str(one), one)
 
     if given.maybe_header and answer.noun == "label":
-        check_no_header(names.X.whole, wanted, known)
-    found = model.right([typed(one) for one in wanted], items, names)
+        check_no_header(name, wanted, known)
+    found = model.right([typed(one) for one in wanted], items)
     if all((one < 0).all() for one in found):
         hint = "; each line of a .txt file is a token and its tag: give lines of sentences by standard input (-)"
         raise InputError(
-            f"{names.y.whole} holds none of the answers of this model, such as {reprlib.repr(wanted[0])} instead of "
-            f"{answer.classes[0]!r}" + hint * names.y.whole.endswith(".txt")
+            f"{name} holds none of the answers of this model, such as {reprlib.repr(wanted[0])} instead of "
+            f"{answer.classes[0]!r}" + hint * name.endswith(".txt")
         )
     return found
 

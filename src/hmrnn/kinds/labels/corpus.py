@@ -17,17 +17,7 @@ from hmrnn.kinds.labels.answers.base import checked
 from hmrnn.kinds.labels.answers.classes import Labels
 from hmrnn.kinds.labels.answers.series import Forecasts, following, stretches
 from hmrnn.kinds.labels.encoder import LabelEncoder
-from hmrnn.kinds.labels.sequences import (
-    ARGUMENTS,
-    PER_STEP,
-    Item,
-    Name,
-    Names,
-    columns,
-    iterable,
-    number_array,
-    sequences,
-)
+from hmrnn.kinds.labels.sequences import PER_STEP, Item, columns, iterable, number_array, sequences
 
 FEW = 300
 """Of fewer sequences an estimator holds nothing out by default: a tenth of them would choose the epoch by chance."""
@@ -118,19 +108,18 @@ def make_corpus(
     sample_weight: Any = None,
     class_weight: ClassWeight = None,
     spelled: bool | None = None,
-    names: Names = ARGUMENTS,
+    name: str = "data",
 ) -> LabelCorpus:
     """Check, split and encode labelled sequences.
 
     The validation part is drawn by ``seed``, as the kind of answers asks for. With ``valid_fraction`` 0 the training
     part also validates; None: 0.1, or 0 of fewer than FEW sequences. ``class_weight`` is for labels. ``spelled``: read
-    tokens character by character; None: if any token has more than one and each token an answer. ``names``: what errors
-    call X and y.
+    tokens character by character; None: if any token has more than one and each token an answer.
     """
     X = list(X) if isinstance(X, Iterator) else iterable(X)
-    inputs, Answers = sequences(X, names.X, tokens=True if spelled else None), ANSWERS[kind]
+    inputs, Answers = sequences(X, tokens=True if spelled else None), ANSWERS[kind]
     about = f"; {PER_STEP}" if hasattr(X, "columns") else ""
-    targets, form = checked(Answers, y, inputs, names, about)
+    targets, form = checked(Answers, y, inputs, about)
     weights = check_weights(sample_weight, len(inputs))
     used = np.flatnonzero(weights)  # others as if they were not given: a part of them alone would measure nothing
     inputs, targets, weights = [inputs[k] for k in used], [targets[k] for k in used], weights[used]
@@ -144,12 +133,13 @@ def make_corpus(
         train = np.setdiff1d(train, valid)
         if not len(train) or not len(valid):
             raise InputError(
-                f"a validation part of {valid_fraction:g} cannot be taken from {count} sequence(s), as {Answers.alone}"
-                f"; give more{', as by cutting a long one into stretches' if count == 1 else ''}"
-                + ("" if names.X.item else ", or set validation_fraction to 0")
+                f"this cannot be taken from {count} sequence(s), as {Answers.alone}; give more"
+                f"{', as by cutting a long one into stretches' if count == 1 else ''}, or 0 to hold out nothing",
+                setting="data.valid_fraction",
+                value=valid_fraction,
             )
-    answer: Any = Answers.of(targets, [targets[k] for k in train], names.y, **form)
-    encoded = [answer.encode(one, names.y) for one in targets]
+    answer: Any = Answers.of(targets, [targets[k] for k in train], **form)
+    encoded = [answer.encode(one) for one in targets]
     if spelled is None:
         spelled = answer.per_step and any(len(t) > 1 for one in inputs if isinstance(one, tuple) for t in one)
     encoder = LabelEncoder.of(answer, [inputs[k] for k in train], spelled=spelled, channels=columns(next(iter(X))))
@@ -158,14 +148,14 @@ def make_corpus(
         weights = weights * _class_weights(class_weight, answer, labels[train])[labels]
         if not weights[train].any() or not weights[valid].any():
             raise InputError(
-                "class_weight is 0 for all classes of the training or the validation part; give one a weight"
+                "is 0 for all classes of the training or the validation part; give one a weight", setting="class_weight"
             )
 
     def part(chosen: np.ndarray) -> Examples:
         return Examples.of(encoder, [inputs[k] for k in chosen], [encoded[k] for k in chosen], weights[chosen])
 
     learned = part(train)
-    return LabelCorpus(names.X.whole, encoder, learned, learned if valid_fraction == 0 else part(valid))
+    return LabelCorpus(name, encoder, learned, learned if valid_fraction == 0 else part(valid))
 
 
 def _class_weights(given: Any, answer: Labels, train: np.ndarray) -> np.ndarray:
@@ -174,7 +164,8 @@ def _class_weights(given: Any, answer: Labels, train: np.ndarray) -> np.ndarray:
     if checked_type("class_weight", given, Literal["balanced"] | dict) == "balanced":
         balanced: np.ndarray = len(train) / (answer.size * np.maximum(counted, 1))
         return balanced
-    answer.encode(list(given), Name("class_weight"))  # or it is about others
+    if others := [label for label in given if label not in answer.index]:
+        raise InputError(f"names {others[0]!r}, which is none of the classes", setting="class_weight")
     return check_weights([given.get(label, 1.0) for label in answer.classes], answer.size, "class_weight")
 
 
@@ -190,8 +181,9 @@ def check_weights(given: Any, count: int, name: str = "sample_weight") -> np.nda
         or not ((weights == 0) | ((weights >= 1 / _LARGEST) & (weights <= _LARGEST))).all()
     ):
         raise InputError(
-            f"{name} must hold {count} numbers, each 0 or from {1 / _LARGEST:g} to {_LARGEST:g}, not all zero; got "
-            f"{reprlib.repr(given)}"
+            f"must hold {count} numbers, each 0 or from {1 / _LARGEST:g} to {_LARGEST:g}, not all zero; got "
+            f"{reprlib.repr(given)}",
+            setting=name,
         )
     return weights.astype(np.float64)
 
@@ -218,8 +210,9 @@ def forecast_corpus(
         if end < ahead + 2:
             held = f", of which {len(one) - end} are held out" if valid_fraction else ""
             raise InputError(
-                f"series {k + 1} of {len(series)} has {len(one)} steps{held}, and forecasts of {ahead} steps can only "
-                f"be learned from {ahead + 2} or more; ask for fewer steps, or leave it out"
+                f"has {len(one)} steps{held}, and forecasts of {ahead} steps can only be learned from {ahead + 2} or "
+                "more; ask for fewer steps, or leave it out",
+                setting=f"X[{k}]",
             )
     known = [one[:end] for one, end in zip(series, ends)]
     window = min(window, max(map(len, known)))  # more would be read later than training has shown

@@ -12,7 +12,7 @@ from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers import ANSWERS
 from hmrnn.kinds.labels.corpus import LabelCorpus, forecast_corpus, make_corpus
 from hmrnn.kinds.labels.files import check_no_header, parse
-from hmrnn.kinds.labels.sequences import columns, names_in, sequences
+from hmrnn.kinds.labels.sequences import columns, of_file, sequences
 from hmrnn.kinds.labels.settings import SeriesData
 from hmrnn.utils import archives
 from hmrnn.utils.inputs import decoded
@@ -31,12 +31,13 @@ def load_labelled(config: Any, progress: Progress | None = None) -> LabelCorpus:
     name = ", ".join(path.name for path in paths)
     found = [(path, parse(text, path.name, modality)) for path, text in _texts(paths, progress)]
     given = [sequence for _, one in found for sequence in one.sequences]
-    names, share = names_in(name), config.valid_fraction
+    share = config.valid_fraction
     if isinstance(config, SeriesData):
-        series = sequences(given, names.X, series=True)
-        return forecast_corpus(
-            series, config.ahead, config.reads, name=name, valid_fraction=share, channels=columns(given[0])
-        )
+        with of_file(name):
+            series = sequences(given, series=True)
+            return forecast_corpus(
+                series, config.ahead, config.reads, name=name, valid_fraction=share, channels=columns(given[0])
+            )
     answers, first = [], []
     for path, one in found:
         if one.answers is None:
@@ -46,7 +47,8 @@ def load_labelled(config: Any, progress: Progress | None = None) -> LabelCorpus:
         if modality == "pairs" and one.maybe_header:
             first.append(f"{reprlib.repr(one.sequences[0])} -> {reprlib.repr(one.answers[0])}")
         answers += one.answers
-    corpus = make_corpus(modality, given, answers, valid_fraction=share, seed=config.split_seed, names=names)
+    with of_file(name):
+        corpus = make_corpus(modality, given, answers, valid_fraction=share, seed=config.split_seed, name=name)
     return dataclasses.replace(corpus, first=", ".join(first))
 
 

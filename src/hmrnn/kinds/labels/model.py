@@ -22,7 +22,7 @@ from hmrnn.kinds.labels.decision import Decision
 from hmrnn.kinds.labels.encoder import LabelEncoder
 from hmrnn.kinds.labels.evaluate import evaluate_labelled
 from hmrnn.kinds.labels.networks import Answered, SequenceModel
-from hmrnn.kinds.labels.sequences import ARGUMENTS, GivenSeries, Item, Names, sequences, series_of
+from hmrnn.kinds.labels.sequences import GivenSeries, Item, sequences, series_of
 from hmrnn.nn.predictor import evaluating
 from hmrnn.ops.cuda.captures import uncaptured
 from hmrnn.pretrained.model import Model
@@ -119,10 +119,10 @@ class LabelledModel(Model):
         wanted = self.right(y, items)
         return [one.values for one in self.answers(items, **how)], wanted
 
-    def right(self, y: Any, items: list[Item], names: Names = ARGUMENTS) -> list[np.ndarray]:
+    def right(self, y: Any, items: list[Item]) -> list[np.ndarray]:
         """The right answers, checked, as the network answers."""
-        targets, _ = checked(type(self.answer), y, items, names, steps=self.answer.per_step)
-        return [self.answer.right(one, names.y) for one in targets]
+        targets, _ = checked(type(self.answer), y, items, steps=self.answer.per_step)
+        return [self.answer.right(one) for one in targets]
 
 
 class LabelModel(LabelledModel):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
+import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from decimal import Decimal
@@ -22,40 +23,23 @@ _LARGEST = 1e100
 _LARGEST_SCALED = 1e15  # what float32 can multiply and square
 
 
-@dataclasses.dataclass(frozen=True)
-class Name:
-    """How errors name a list and, as ``name[k]``, its items."""
-
-    whole: str
-    item: str = ""
-    """What an item of a file is, such as a sequence; empty for an argument in Python, whose items are X[0], X[1], …"""
-
-    def __getitem__(self, k: int) -> str:
-        return f"{self.item} {k + 1} of {self.whole}" if self.item else f"{self.whole}[{k}]"
-
-    def inside(self, k: int, item: str) -> Name:
-        """The name of item ``k``, which is a list of ``item``."""
-        return Name(self[k], item if self.item else "")
-
-
-class Names(NamedTuple):
-    """How errors name the sequences and the answers to them."""
-
-    X: Name = Name("X")
-    y: Name = Name("y")
-
-
-ARGUMENTS = Names()
-
-
-def names_in(file: str) -> Names:
-    """The names of the sequences of a file, and of the answers to them."""
-    return Names(Name(file, "sequence"), Name(file, "the answer to sequence"))
+@contextlib.contextmanager
+def of_file(file: str) -> Iterator[None]:
+    """Within it errors about X, X[0], y[0] and y[0][1] name the sequences of a file, and the answers to them."""
+    try:
+        yield
+    except InputError as error:
+        if not re.fullmatch(r"[Xy](\[\d+\])*", error.setting):
+            raise
+        which = "sequence" if error.setting.startswith("X") else "the answer to sequence"
+        places = [int(place) + 1 for place in re.findall(r"\d+", error.setting)]
+        steps = [f"{what} {place} of " for what, place in zip((which, "item"), places)]
+        raise InputError(f"{''.join(reversed(steps))}{file}: {error.message}") from error
 
 
 def sequences(
     X: Any,
-    name: Name = ARGUMENTS.X,
+    name: str = "X",
     *,
     tokens: bool | None = None,
     channels: tuple[str, ...] = (),
@@ -71,11 +55,13 @@ def sequences(
     """
     given, wrong = _listed(iterable(X))
     if wrong:
-        raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {wrong}")
-    found = [_series(one, name[k]) if series else _item(one, name[k], tokens) for k, one in enumerate(given)]
+        raise InputError(f"must be a list of sequences ({_WANTED}); got {wrong}", setting=name)
+    found = [
+        _series(one, f"{name}[{k}]") if series else _item(one, f"{name}[{k}]", tokens) for k, one in enumerate(given)
+    ]
     wanted = channels or columns(given[0])
     found = [
-        in_order(one, columns(table), wanted, name[k]) if isinstance(one, np.ndarray) else one
+        in_order(one, columns(table), wanted, f"{name}[{k}]") if isinstance(one, np.ndarray) else one
         for k, (one, table) in enumerate(zip(found, given))
     ]
     forms = [
@@ -85,7 +71,8 @@ def sequences(
     ]  # fmt: skip
     if odd := next((k for k, form in enumerate(forms) if form != forms[0]), 0):
         raise InputError(
-            f"{name.whole} must hold sequences of one kind; {name[0]} is {forms[0]}, {name[odd]} {forms[odd]}"
+            f"there must be sequences of one kind; this is {forms[odd]}, and the first is {forms[0]}",
+            setting=f"{name}[{odd}]",
         )
     return found
 
@@ -117,7 +104,8 @@ def series_of(X: Any, channels: tuple[str, ...] = (), least: int = 2) -> GivenSe
     # a list of numbers in a list is no series: it could as well be the channels of one step
     if min(map(len, series)) < least or (flat and not single and not hasattr(first, "shape")):
         raise InputError(
-            f"a series must be numbers of shape (time, channels), of {least} or more steps; got {reprlib.repr(first)}"
+            f"a series must be numbers of shape (time, channels), of {least} or more steps; got {reprlib.repr(first)}",
+            setting="X",
         )
     return GivenSeries(series, single, flat, channels or columns(first))
 
@@ -162,7 +150,8 @@ def in_order(series: np.ndarray, names: tuple[str, ...], wanted: tuple[str, ...]
         return series
     if missing := [column for column in wanted if column not in names]:
         raise InputError(
-            f"{name} must have the columns {', '.join(wanted)}; got {', '.join(names)}, without {', '.join(missing)}"
+            f"must have the columns {', '.join(wanted)}; got {', '.join(names)}, without {', '.join(missing)}",
+            setting=name,
         )
     return series[:, [names.index(column) for column in wanted]]
 
@@ -172,33 +161,35 @@ def _item(one: Any, name: str, tokens: bool | None) -> Item:
     if not text and not (isinstance(one, Sequence | np.ndarray) and len(one) and isinstance(one[0], str)):
         return _series(one, name)
     if not one or not all(isinstance(token, str) and token for token in one):
-        raise InputError(f"{name} must be one of {_WANTED}; got {'an empty text' if text else reprlib.repr(one)}")
+        got = "an empty text" if text else reprlib.repr(one)
+        raise InputError(f"must be one of {_WANTED}; got {got}", setting=name)
     if (text and tokens) or (not text and tokens is False and all(len(token) > 1 for token in one)):
         reads = "lists of tokens; split the text" if text else "single characters"  # a few may be rare tokens
-        raise InputError(f"{name} must hold what this model reads, {reads}; got {reprlib.repr(one)}")
+        raise InputError(f"must hold what this model reads, {reads}; got {reprlib.repr(one)}", setting=name)
     check_text("".join(one), name)
     return tuple(map(str, one))
 
 
 def _series(one: Any, name: str) -> np.ndarray:
-    return numbers_of(one, Name(name), f"one of {_WANTED}")[0]
+    return numbers_of(one, name, f"one of {_WANTED}")[0]
 
 
 def numbers_of(
-    given: Any, name: Name, wanted: str = "numbers, or rows of as many numbers each"
+    given: Any, name: str, wanted: str = "numbers, or rows of as many numbers each"
 ) -> tuple[np.ndarray, bool]:
     """(N, numbers) in float64 of an array (N,) or (N, numbers), and whether it had rows; InputError if it is none."""
     array = number_array(given)
     if array is None or array.ndim not in (1, 2) or 0 in array.shape:
-        raise InputError(f"{name.whole} must be {wanted}; got {_not_an_array(given, array)}")
+        raise InputError(f"must be {wanted}; got {_not_an_array(given, array)}", setting=name)
     whole = array.astype(np.float64).reshape(len(array), -1)
     fits = (np.abs(whole) <= _LARGEST).all(axis=1)  # NaN does not
     if not fits.all():
         k = int(fits.argmin())
         raise InputError(
-            f"{name.whole} must hold numbers of at most {_LARGEST:g} in size, neither NaN nor infinity; got "
-            f"{' '.join(f'{one:g}' for one in whole[k])} as {name[k]}; fill gaps (as by np.interp), cut off padding, "
-            "as lengths may differ, or leave it out"
+            f"must hold numbers of at most {_LARGEST:g} in size, neither NaN nor infinity; got "
+            f"{' '.join(f'{one:g}' for one in whole[k])}; fill gaps (as by np.interp), cut off padding, as lengths may "
+            "differ, or leave it out",
+            setting=f"{name}[{k}]",
         )
     return whole, array.ndim == 2
 
@@ -245,7 +236,7 @@ def check_text(text: str, name: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{name} holds {text[error.start]!r}, half of a surrogate pair, which is no character; remove it"
+            f"holds {text[error.start]!r}, half of a surrogate pair, which is no character; remove it", setting=name
         ) from error
 
 

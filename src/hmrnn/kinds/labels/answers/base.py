@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from hmrnn.errors import InputError
-from hmrnn.kinds.labels.sequences import ARGUMENTS, Item, Name, Names, iterable
+from hmrnn.kinds.labels.sequences import Item, iterable
 
 Finite = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 Checked = tuple[list[Any], dict[str, Any]]
@@ -30,7 +30,7 @@ class Answer(msgspec.Struct, frozen=True, dict=True, tag_field="kind", forbid_un
     """Whether there is an answer for each step or token."""
 
     @classmethod
-    def check(cls, y: Any, inputs: Sequence[Item], names: Names, steps: bool | None = None) -> Checked:
+    def check(cls, y: Any, inputs: Sequence[Item], steps: bool | None = None) -> Checked:
         """The answer to each sequence; InputError names one that is wrong.
 
         ``steps``: whether there are numbers for each step; None: y shows it.
@@ -38,7 +38,7 @@ class Answer(msgspec.Struct, frozen=True, dict=True, tag_field="kind", forbid_un
         raise NotImplementedError
 
     @classmethod
-    def of(cls, targets: Sequence[Any], train: Sequence[Any], name: Name, **form: Any) -> Answer:
+    def of(cls, targets: Sequence[Any], train: Sequence[Any], **form: Any) -> Answer:
         """The Answer of checked answers, of which ``train`` are to be learned."""
         raise NotImplementedError
 
@@ -60,7 +60,7 @@ class Answer(msgspec.Struct, frozen=True, dict=True, tag_field="kind", forbid_un
         """A series as it is before its channels are scaled."""
         return series
 
-    def encode(self, target: Any, name: Name = ARGUMENTS.y) -> np.ndarray:
+    def encode(self, target: Any) -> np.ndarray:
         """A checked answer as a network learns it: class indices (N,), or numbers (N, numbers) in float32."""
         raise NotImplementedError
 
@@ -72,7 +72,7 @@ class Answer(msgspec.Struct, frozen=True, dict=True, tag_field="kind", forbid_un
         """How likely an answer is, part by part; of numbers nothing."""
         return {}
 
-    def right(self, target: Any, name: Name) -> np.ndarray:
+    def right(self, target: Any) -> np.ndarray:
         """A checked answer to compare with: class indices, -1 for what training has not shown; or numbers."""
         raise NotImplementedError
 
@@ -93,7 +93,6 @@ def checked(
     kind: type[Answer],
     y: Any,
     inputs: Sequence[Item],
-    names: Names = ARGUMENTS,
     about: str = "",
     steps: bool | None = None,
 ) -> Checked:
@@ -101,26 +100,27 @@ def checked(
 
     ``about`` ends the error about another number of answers.
     """
-    targets, form = kind.check(y, inputs, names, steps)
+    targets, form = kind.check(y, inputs, steps)
     if len(targets) != len(inputs):
         got = f"{len(inputs)} sequences and {len(targets)}{about}"
-        raise InputError(f"{names.y.whole} must hold one answer per sequence; got {got}")
+        raise InputError(f"must hold one answer per sequence; got {got}", setting="y")
     for k, (target, one) in enumerate(zip(targets, inputs)):
         if (kind.per_step is True or form.get("per_step")) and len(target) != len(one):
             words = isinstance(one, tuple) and " " in one and len(target) == len("".join(one).split())
             raise InputError(
-                f"there must be one answer per step; {names.X[k]} has {len(one)} steps and {names.y[k]} {len(target)}"
-                + ("; each character of a text is a step: give a list of its words, as by split" if words else "")
+                f"must hold one answer per step of its sequence, {len(one)}; got {len(target)}"
+                + ("; each character of a text is a step: give a list of its words, as by split" if words else ""),
+                setting=f"y[{k}]",
             )
     return targets, form
 
 
-def listed(y: Any, name: str, what: str) -> list[Any]:
+def listed(y: Any, what: str, name: str = "y") -> list[Any]:
     """``y`` as a list of plain values."""
     if y is None:
         raise InputError("fitting requires y to be passed, but the target y is None")
     y = iterable(y)
     y = y.tolist() if hasattr(y, "tolist") else y
     if isinstance(y, str | bytes | Mapping | Set) or not isinstance(y, Iterable):  # a set has no order
-        raise InputError(f"{name} must be a list of {what}; got {type(y).__name__}")
+        raise InputError(f"must be a list of {what}; got {type(y).__name__}", setting=name)
     return [one.item() if isinstance(one, np.generic) else one for one in y]

@@ -13,7 +13,7 @@ import numpy as np
 from hmrnn.analysis.edits import edit_distance, span_f1
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers.base import Answer, Checked, listed
-from hmrnn.kinds.labels.sequences import ARGUMENTS, Item, Name, Names, check_text, sequences
+from hmrnn.kinds.labels.sequences import Item, check_text, sequences
 
 Label = str | bool | int | float
 
@@ -33,15 +33,15 @@ class Classes(Answer, frozen=True):
         return {label: index for index, label in enumerate(self.classes)}
 
     @classmethod
-    def of(cls, targets: Sequence[Any], train: Sequence[Any], name: Name, **form: Any) -> Classes:
+    def of(cls, targets: Sequence[Any], train: Sequence[Any], **form: Any) -> Classes:
         labels = {label for one in targets for label in one}
         try:
             classes = sorted(labels)
         except TypeError as error:
-            raise InputError("labels must be all strings or all numbers; got both") from error
+            raise InputError("must hold all strings or all numbers; got both", setting="y") from error
         if len(classes) < 2:
             raise InputError(
-                f"{name.whole} must hold two or more classes; got one class, the {cls.noun} {classes[0]!r}"
+                f"must hold two or more classes; got one class, the {cls.noun} {classes[0]!r}", setting="y"
             )
         return cls(tuple(classes), **form)
 
@@ -52,16 +52,16 @@ class Classes(Answer, frozen=True):
     def describe(self) -> str:
         return f"{self.size} {self.noun}s"
 
-    def encode(self, target: Any, name: Name = ARGUMENTS.y) -> np.ndarray:
+    def encode(self, target: Any) -> np.ndarray:
         """(N,): the indices of labels; InputError about the first that is none of the classes."""
-        found = self.right(target, name)
+        found = self.right(target)
         if (found < 0).any():
             wrong = target[int(found.argmin())]
             known = ", ".join(map(repr, self.classes[:10])) + (" and others" if self.size > 10 else "")
-            raise InputError(f"{name.whole} holds {wrong!r}, which is none of the classes of this model: {known}")
+            raise InputError(f"holds {wrong!r}, which is none of the classes of this model: {known}", setting="y")
         return found
 
-    def right(self, target: Any, name: Name) -> np.ndarray:
+    def right(self, target: Any) -> np.ndarray:
         return np.array([self.index.get(label, -1) for label in target], np.int64)
 
     def score(self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray], weights: np.ndarray) -> float:
@@ -78,13 +78,13 @@ class Classes(Answer, frozen=True):
         )
 
 
-def check_labels(labels: Sequence[Any], name: Name) -> None:
+def check_labels(labels: Sequence[Any], name: str = "y") -> None:
     """InputError unless all are strings or finite numbers."""
     for k, label in enumerate(labels):
         if not isinstance(label, Label) or label in (float("inf"), -float("inf")) or label != label:
-            raise InputError(f"a label must be a string or a finite number; got {label!r} as {name[k]}")
+            raise InputError(f"must be a string or a finite number; got {label!r}", setting=f"{name}[{k}]")
         if isinstance(label, str):
-            check_text(label, name[k])
+            check_text(label, f"{name}[{k}]")
 
 
 class Labels(Classes, frozen=True, tag="labels"):
@@ -99,22 +99,23 @@ class Labels(Classes, frozen=True, tag="labels"):
     alone: ClassVar[str] = "no label has two (numbers that are no classes are learned by numbers, or HMRegressor)"
 
     @classmethod
-    def check(cls, y: Any, inputs: Sequence[Item], names: Names, steps: bool | None = None) -> Checked:
+    def check(cls, y: Any, inputs: Sequence[Item], steps: bool | None = None) -> Checked:
         if getattr(y, "ndim", 1) == 2:  # a table, or an array of one column
             if y.shape[1] != 1:
-                raise InputError(f"{names.y.whole} must be one column of labels; got shape {tuple(y.shape)}")
+                raise InputError(f"must be one column of labels; got shape {tuple(y.shape)}", setting="y")
             y = np.asarray(y)[:, 0]
-        labels = listed(y, names.y.whole, "labels")
-        check_labels(labels, names.y)
+        labels = listed(y, "labels")
+        check_labels(labels)
         return [[label] for label in labels], {}
 
     @classmethod
-    def of(cls, targets: Sequence[Any], train: Sequence[Any], name: Name, **form: Any) -> Classes:
-        found = super().of(targets, train, name, **form)
+    def of(cls, targets: Sequence[Any], train: Sequence[Any], **form: Any) -> Classes:
+        found = super().of(targets, train, **form)
         if found.size == len(targets) > 2 and any(isinstance(c, float) and not c.is_integer() for c in found.classes):
-            use = "hmrnn train numbers" if name.item else "hmrnn.HMRegressor"
             raise InputError(
-                f"{name.whole} must hold classes, and every number in it is another; to predict measurements, use {use}"
+                "must hold classes, and every number in it is another; to predict measurements, use hmrnn.HMRegressor, "
+                "or hmrnn train numbers",
+                setting="y",
             )
         return found
 
@@ -148,11 +149,11 @@ class Tags(Classes, frozen=True, tag="tags"):
     per_step = True
 
     @classmethod
-    def check(cls, y: Any, inputs: Sequence[Item], names: Names, steps: bool | None = None) -> Checked:
+    def check(cls, y: Any, inputs: Sequence[Item], steps: bool | None = None) -> Checked:
         found = []
-        for k, row in enumerate(listed(y, names.y.whole, "lists of tags")):
-            tags = list(row) if isinstance(row, str) else listed(row, names.y[k], "tags")
-            check_labels(tags, names.y.inside(k, "tag"))
+        for k, row in enumerate(listed(y, "lists of tags")):
+            tags = list(row) if isinstance(row, str) else listed(row, "tags", f"y[{k}]")
+            check_labels(tags, f"y[{k}]")
             found.append(tags)
         return found, {}
 
@@ -182,11 +183,11 @@ class Pairs(Classes, frozen=True, tag="pairs"):
     alone: ClassVar[str] = "the first sequences are all the same"
 
     @classmethod
-    def check(cls, y: Any, inputs: Sequence[Item], names: Names, steps: bool | None = None) -> Checked:
-        y = listed(y, names.y.whole, "sequences")
-        found = sequences(y, names.y)
+    def check(cls, y: Any, inputs: Sequence[Item], steps: bool | None = None) -> Checked:
+        y = listed(y, "sequences")
+        found = sequences(y, "y")
         if isinstance(found[0], np.ndarray):
-            raise InputError(f"{names.y[0]} must be a text or a list of tokens; got numbers")
+            raise InputError("must be a text or a list of tokens; got numbers", setting="y[0]")
         return [list(one) for one in found], {"text": isinstance(y[0], str)}
 
     @classmethod
@@ -200,8 +201,8 @@ class Pairs(Classes, frozen=True, tag="pairs"):
     def describe(self) -> str:
         return f"{self.size} symbols to write"
 
-    def encode(self, target: Any, name: Name = ARGUMENTS.y) -> np.ndarray:
-        return np.append(super().encode(target, name), self.size)
+    def encode(self, target: Any) -> np.ndarray:
+        return np.append(super().encode(target), self.size)
 
     def wanted(self, encoded: np.ndarray) -> np.ndarray:
         return encoded[:-1]

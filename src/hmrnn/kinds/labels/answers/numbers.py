@@ -11,7 +11,7 @@ import numpy as np
 
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.answers.base import Answer, Checked, Finite, Positive, listed
-from hmrnn.kinds.labels.sequences import ARGUMENTS, Item, Name, Names, numbers_of, scale_of, scaled
+from hmrnn.kinds.labels.sequences import Item, numbers_of, scale_of, scaled
 
 S = TypeVar("S", bound="Scaled")
 
@@ -27,7 +27,7 @@ class Scaled(Answer, frozen=True):
             raise ValueError("there must be as many means as deviations")
 
     @classmethod
-    def of(cls: type[S], targets: Sequence[Any], train: Sequence[Any], name: Name, **form: Any) -> S:
+    def of(cls: type[S], targets: Sequence[Any], train: Sequence[Any], **form: Any) -> S:
         mean, deviation = (tuple(found.tolist()) for found in scale_of(np.concatenate(train)))
         return cls(mean, deviation, **form)
 
@@ -35,7 +35,7 @@ class Scaled(Answer, frozen=True):
     def size(self) -> int:
         return len(self.mean)
 
-    def encode(self, target: Any, name: Name = ARGUMENTS.y) -> np.ndarray:
+    def encode(self, target: Any) -> np.ndarray:
         return scaled(target, self.mean, self.deviation, "a number to predict")
 
     def decode(self, values: np.ndarray) -> np.ndarray:
@@ -68,22 +68,22 @@ class Numbers(Scaled, frozen=True, tag="numbers"):
             raise ValueError("several numbers are a row")
 
     @classmethod
-    def check(cls, y: Any, inputs: Sequence[Item], names: Names, steps: bool | None = None) -> Checked:
+    def check(cls, y: Any, inputs: Sequence[Item], steps: bool | None = None) -> Checked:
         """(1, numbers) for each sequence or, with ``steps``, (N, numbers); without it, y shows which of them it holds.
 
         Lists that are as long as their sequences, or of unequal lengths, are numbers of steps; an array (sequences,
         numbers) or a table never is.
         """
         table = hasattr(y, "columns") or getattr(y, "ndim", 0) == 2
-        y = y if hasattr(y, "columns") else listed(y, names.y.whole, "numbers")
+        y = y if hasattr(y, "columns") else listed(y, "numbers")
         if steps is None:
             steps = not table and _long_as(y, inputs)
         if not steps:
-            found, rows = numbers_of(y, names.y)
+            found, rows = numbers_of(y, "y")
             return list(found[:, None]), {"rows": rows}
-        each = [numbers_of(one, Name(names.y[k])) for k, one in enumerate(y)]
+        each = [numbers_of(one, f"y[{k}]") for k, one in enumerate(y)]
         if len({(rows, found.shape[1]) for found, rows in each}) > 1:
-            raise InputError(f"{names.y.whole} must hold as many numbers for each step")
+            raise InputError("must hold as many numbers for each step", setting="y")
         return [found for found, _ in each], {"rows": any(rows for _, rows in each), "per_step": True}
 
     def describe(self) -> str:
@@ -97,10 +97,10 @@ class Numbers(Scaled, frozen=True, tag="numbers"):
         found = self.shaped(self.decode(values))
         return found if self.per_step else found[0]
 
-    def right(self, target: Any, name: Name) -> np.ndarray:
+    def right(self, target: Any) -> np.ndarray:
         found: np.ndarray = target
         if found.shape[1] != self.size:
-            raise InputError(f"{name.whole} must hold {self.describe()}, as this model predicts; got {found.shape[1]}")
+            raise InputError(f"must hold {self.describe()}, as this model predicts; got {found.shape[1]}", setting="y")
         return found
 
     def score(self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray], weights: np.ndarray) -> float:

@@ -39,9 +39,9 @@ class Forecasts(Scaled, frozen=True, tag="series", kw_only=True):
             raise ValueError("forecasts must hold a number for each step ahead and each channel")
 
     @classmethod
-    def of(cls, targets: Sequence[Any], train: Sequence[Any], name: Any = None, **form: Any) -> Forecasts:
+    def of(cls, targets: Sequence[Any], train: Sequence[Any], **form: Any) -> Forecasts:
         """Those of changes in the training part; ``targets`` are its whole series."""
-        found = super().of(targets, train, name, **form)
+        found = super().of(targets, train, **form)
         # with a deviation of 1, what is always the same would be forecast with noise of that size
         size = FIXED * np.abs(np.concatenate(targets)).max(axis=0)
         fixed = np.ptp(np.concatenate(train), axis=0) == 0

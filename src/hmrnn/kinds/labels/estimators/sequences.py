@@ -110,6 +110,7 @@ class SequenceEstimator(Estimator, Generic[M]):
     def _parameters(self) -> Iterator[None]:
         """Within it errors about a setting, such as train.epochs, are about the parameter, epochs."""
         names = {setting: name for name, setting in self._settings().items()}
+        names["data.valid_fraction"] = "validation_fraction"
         try:
             yield
         except InputError as error:
@@ -121,7 +122,9 @@ class SequenceEstimator(Estimator, Generic[M]):
         argument("validation_fraction", self.validation_fraction, Share | None if optional else Share)
         config = self._config()
         device = find_device(self.device)
-        self._train(config, self._corpus(X, y, config, **how), device)
+        with self._parameters():
+            corpus = self._corpus(X, y, config, **how)
+        self._train(config, corpus, device)
         return self
 
     def _corpus(self, X: Any, y: Any, config: Config, **how: Any) -> LabelCorpus:
