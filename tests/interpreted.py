@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,12 +44,6 @@ def poisoned(spec: Spec, *shape: int, dtype: torch.dtype | None = None) -> Tenso
     dtype = dtype or spec.dtype
     value = float("nan") if dtype.is_floating_point else min(10**6, torch.iinfo(dtype).max)
     return torch.full(shape, value, dtype=dtype, device=spec.device)
-
-
-def with_rates(*rates: float) -> Engine:
-    return lambda x, weights, state, options, **given: cuda.hmlstm_rows(
-        x, weights, state, dataclasses.replace(options, rates=rates), **given
-    )
 
 
 class Clock:

@@ -278,10 +278,10 @@ def test_dropout_hides_units_from_the_layer_above(name: str, monkeypatch: pytest
 
 def test_engines() -> None:
     cpu = torch.device("cpu")
-    ran = [network(name).engine_for(cpu, 1) for name in NETWORKS]
+    ran = [network(name).engine_for(cpu) for name in NETWORKS]
     assert ran == ["native", "torch", "native", "torch", "torch", "torch", "native"]
-    assert network("ln-lstm", engine="reference").engine_for(cpu, 1) == "reference"
-    assert network("lstm", engine="torch").engine_for(cpu, 1) == "torch"
+    assert network("ln-lstm", engine="reference").engine_for(cpu) == "reference"
+    assert network("lstm", engine="torch").engine_for(cpu) == "torch"
     with refused("engine"):
         network("gru", engine="native")
     with refused("engine"):

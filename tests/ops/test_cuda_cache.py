@@ -12,11 +12,10 @@ import pytest
 import torch
 
 from hmrnn.ops.cuda import cache as cuda_cache
-from hmrnn.ops.cuda import captures, room
+from hmrnn.ops.cuda import captures
 from hmrnn.ops.cuda.cache import Device, Lease
 from hmrnn.ops.cuda.captures import Instance
 from hmrnn.ops.cuda.layer import Spec
-from hmrnn.ops.cuda.room import Room
 from interpreted import SPEC
 
 
@@ -65,7 +64,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
         graph.launch = launch
         return graph
 
-    monkeypatch.setattr(captures, "Plan", Plan)
+    monkeypatch.setattr(cuda_cache, "Plan", Plan)
     monkeypatch.setattr(Instance, "_captured", captured)
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
@@ -202,24 +201,6 @@ def test_where_the_caller_says_so_nothing_is_captured_or_remembered(device: Devi
     assert not device.idle
     assert not train(device, 3).graphs  # as if it came for the first time
     assert train(device, 3).graphs
-
-
-def test_logs_that_had_too_little_room_have_more_from_then_on() -> None:
-    """Of all calls that a caller watches; and layers that needed less meanwhile keep theirs."""
-    rows, found = SPEC.steps * SPEC.batch, Room()
-    first = found.given(SPEC, (0.0, 0.0))
-    assert first.room == room.size((0.0, 0.0), rows) == (1, 1)
-    assert not found.lacked(first, (1, 1))
-    calls = room.Watched()
-    other, also = dataclasses.replace(first, training=False), Room()
-    calls.calls += [(found, first, torch.tensor([3, 0])), (also, other, torch.tensor([0, 3]))]
-    assert not calls.enough()
-    assert calls.lacked()
-    for known, spec, shares in ((found, first, (0.5, 0.0)), (also, other, (0.0, 0.5))):
-        assert known.given(spec, (0.0, 0.0)).room == room.size(shares, rows)
-    assert found.lacked(first, (0, 2))
-    assert found.given(first, (0.0, 0.0)).room == room.size((0.5, 1 / 3), rows)
-    assert not room.Watched().lacked()
 
 
 def test_graphs_that_load_weights_are_few_and_fit_their_place(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ from hmrnn.ops import Result, State, reference
 from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.ops.cuda import captures
 from hmrnn.ops.cuda import engine as cuda
-from hmrnn.training.capture import CapturedUpdate
 from hmrnn.training.trainer import Trainer
 from refusals import refused
 
@@ -254,10 +253,7 @@ PULLED = {
 }  # fmt: skip
 
 
-TOO_LOW = {"engine": "cuda-rows", "rates": (0.02, 0.01)}  # logs have room for fewer events than there are
-
-
-@pytest.mark.parametrize("detectors", [{}, PULLED, TOO_LOW], ids=["free", "pulled", "too little room"])
+@pytest.mark.parametrize("detectors", [{}, PULLED], ids=["free", "pulled"])
 def test_a_captured_training_update_is_that_which_is_run(detectors: dict[str, Any]) -> None:
     """Embedding, output, loss, clipping, Adam and decay around the engine, in one graph of the trainer's."""
     config = tiny.config(weight_decay=0.5, average=0.9, accumulate=2, epochs=9, layer_norm=True, **detectors)
@@ -267,12 +263,9 @@ def test_a_captured_training_update_is_that_which_is_run(detectors: dict[str, An
         assert trainer.captured is not None
         if not captured:
             trainer.captured = None
-        for step in range(12):
-            if step == CapturedUpdate.WARM_UP:  # which has seen how much room is needed
-                cuda.forget()
+        for _ in range(12):
             trainer.step()
         assert trainer.watch.counts.tolist() == [12, 0, 0, 0]
-        assert any(device.room.moved for device in cuda_cache._devices.values()) is (detectors is TOO_LOW)
         found.append([p.detach() for p in trainer.model.parameters()])
     for a, b in zip(*found):
         assert (a - b).norm() <= 1e-2 * b.norm()

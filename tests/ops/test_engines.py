@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
 
 import pytest
 import torch
 
-from hmrnn import HMLSTM, InputError, ops
-from hmrnn.ops import Options, Variant, choose_engine, describe_auto, reference
-from hmrnn.ops.cuda import choice
+from hmrnn import HMLSTM, InputError
+from hmrnn.ops import Options, Variant, choose_engine, reference
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.native import library
 from refusals import refused
@@ -48,52 +46,6 @@ def test_without_the_library_auto_is_the_reference(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(library, "why_not", lambda: "HMRNN_NATIVE is off")
     assert choose_engine("auto", CPU, Options()) == "reference"
     assert cannot(CPU, torch.float64, "native")
-
-
-def test_on_a_gpu_auto_leaves_out_rows_that_copy_where_that_was_measured_to_be_faster(h200: pytest.MonkeyPatch) -> None:
-    sizes = (1024, 1024, 1024)
-
-    def chosen(batch: int, rates: tuple[float, ...], **options: Any) -> str:
-        return choose_engine("auto", GPU, Options(Variant(**options), rates=rates), torch.bfloat16, batch, sizes)
-
-    assert Variant(flush=False).moving((0.2, 0.05)) == pytest.approx((0.2, 0.05))
-    assert Variant().moving((0.2, 0.05)) == pytest.approx((0.24, 0.05))
-    assert [chosen(batch, (0.2, 0.05)) for batch in (512, 511)] == ["cuda-rows", "cuda"]
-    assert [chosen(512, (0.4, 0.15), flush=flush) for flush in (False, True)] == ["cuda-rows", "cuda"]
-    assert chosen(512, ()) == chosen(512, (0.2,)) == "cuda"  # not known, or not of these layers
-    assert chosen(512, (0.2, 0.05), detector_hidden=8) == chosen(512, (0.2, 0.05), copy=False) == "cuda"
-    h200.setattr(cuda, "_triton_is_installed", lambda: False)
-    assert chosen(512, (0.2, 0.05)) == "reference"
-
-
-def test_what_auto_chooses_is_shown(h200: pytest.MonkeyPatch) -> None:
-    h200.setattr(choice, "LEAST_UNITS", 512)
-    weights = HMLSTM(4, (16, 8, 8), 3).layers()
-    assert describe_auto(GPU, Options(), weights) == "cuda"
-    assert describe_auto(GPU, Options(rates=(0.5, 0.4)), weights) == "cuda"
-    assert describe_auto(GPU, Options(Variant(copy=False), rates=(0.2, 0.05)), weights) == "cuda"
-    assert "cuda-rows" in describe_auto(GPU, Options(rates=(0.2, 0.05)), weights)
-    assert describe_auto(CPU, Options(rates=(0.2, 0.05)), weights).startswith("native")
-
-
-def test_rates_of_a_module_reach_the_choice_in_training_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    def choose(engine: str, device: torch.device, options: Options, dtype: torch.dtype, batch: int, sizes: Any) -> str:
-        seen.append((options.rates, batch, tuple(sizes)))
-        return "reference"
-
-    monkeypatch.setattr(ops, "choose_engine", choose)
-    rnn = HMLSTM(2, (3, 4), 2)
-    rnn.rates = (0.2,)
-    x = torch.zeros(1, 5, 2)
-    rnn(x)
-    with torch.no_grad():
-        rnn(x)
-    assert seen == [((0.2,), 5, (3, 4)), ((0.2,), 0, (3, 4))]
-    rnn.rates = (0.2, 0.1)
-    with refused("rates"):
-        rnn(x)
 
 
 def test_under_autocast_its_type_counts(h200: pytest.MonkeyPatch) -> None:

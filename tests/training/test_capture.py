@@ -6,7 +6,6 @@ import contextlib
 import gc
 import weakref
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from torch import Tensor
 import tiny
 import tiny_strokes
 from hmrnn.config import Config
-from hmrnn.ops.cuda import captures, room
+from hmrnn.ops.cuda import captures
 from hmrnn.training import capture
 from hmrnn.training.capture import CapturedUpdate
 from hmrnn.training.trainer import Trainer
@@ -151,32 +150,6 @@ def test_no_garbage_is_collected_while_a_graph_is_captured(recorder: Recorder, c
         (gc.enable if enabled else gc.disable)()
     assert (made["run"] > 0) is collects
     assert made["captured"] == 0
-
-
-def test_an_update_whose_logs_had_too_little_room_runs_again_and_is_captured_anew(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers, drawn = iter([False, True, False]), []
-    device = SimpleNamespace(lacked=lambda spec, events: next(answers))
-
-    def update(batch: Batch) -> None:
-        watched = room.WATCHED.get()
-        assert (watched is None) is (recorder.capturing is None)
-        if watched is not None:
-            watched.calls.append((device, None, torch.zeros(1)))  # type: ignore[arg-type]
-        recorder.update(batch)
-
-    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: len(recorder.events))
-    monkeypatch.setattr(torch.cuda, "set_rng_state", drawn.append)
-    monkeypatch.setattr(CapturedUpdate, "WARM_UP", 1)
-    captured = CapturedUpdate(update)
-    graphs = []
-    for k in range(4):
-        captured((torch.full((1,), float(k)),))
-        graphs += [kind.graph is not None for kind in captured.kinds.values()]
-    assert recorder.events == [("run", 0), ("replay", 1), ("replay", 2), ("run", 2), ("replay", 3)]
-    assert drawn == [2]
-    assert graphs == [False, True, False, True]
 
 
 def test_types_and_every_tensor_of_a_batch_count(recorder: Recorder) -> None:

@@ -58,12 +58,6 @@ def test_the_rate_priors_gradient_by_hand(engine: str, slope: float) -> None:
     assert rnn.b[1].grad[-1].item() == pytest.approx(5 * 2 * -0.1 * slope / 2)
 
 
-def test_a_network_that_is_trained_knows_its_target_rates() -> None:
-    for rates in ((0.2, 0.05), ()):
-        rnn = tiny.trainer(tiny.config(rates=rates)).model.rnn
-        assert rnn.options().rates == rates
-
-
 def test_feedback_is_bounded_and_nothing_else() -> None:
     model = LanguageModel(9, ModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5))
     rnn = model.rnn

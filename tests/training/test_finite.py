@@ -14,7 +14,6 @@ import torch
 import tiny
 from hmrnn.pretrained import train as commands
 from hmrnn.training import finite
-from hmrnn.training import trainer as trainers
 from hmrnn.training.finite import Diverged, describe
 from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
@@ -40,20 +39,6 @@ def spoil(trainer: Trainer, parameter: str, factor: float, at: Callable[[int], b
 def everything(trainer: Trainer) -> list[torch.Tensor]:
     tensors = {**trainer.model.state_dict(), **trainer.tensors()}
     return [tensors[name].clone() for name in sorted(tensors) if not name.startswith(("random", "watch"))]
-
-
-def test_an_update_that_will_be_repeated_is_not_even_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = tiny.trainer(tiny.config(**EVERYTHING))
-    trainer.step()
-    before = everything(trainer)
-    trainer.captured = trainer._learn
-    monkeypatch.setattr(trainers, "enough_room", lambda: torch.tensor(False))
-    trainer.step()
-    assert trainer.watch.counts.tolist() == [1, 0, 0, 0]
-    assert all(torch.equal(a, b) for a, b in zip(before, everything(trainer), strict=True))
-    monkeypatch.setattr(trainers, "enough_room", lambda: torch.tensor(True))
-    trainer.step()
-    assert trainer.watch.counts.tolist() == [2, 0, 0, 0]
 
 
 @pytest.mark.parametrize("factor", [math.inf, math.nan, 1e25])

@@ -131,8 +131,7 @@ def training(size: Size, device: str) -> Iterator[Subject]:
     }  # fmt: skip
     for name, options in cells.items():
         rnn = HMLSTM(*sizes, **options, device=device)
-        rnn.rates = RATES
-        chosen = ops.choose_engine("auto", x.device, rnn.options(), x.dtype, size.batch, rnn.hidden_sizes)
+        chosen = ops.choose_engine("auto", x.device, rnn.options(), x.dtype)
         yield Subject(name, chosen, _step(rnn, partial(_hidden, rnn, x, z)))
 
 

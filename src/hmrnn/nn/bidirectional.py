@@ -104,9 +104,9 @@ class Bidirectional(nn.Module):
         """As of HMLSTM: those of the first network, then those of the one that reads back."""
         return [bias for direction in self.directions for bias in direction.detector_biases()]
 
-    def engine_for(self, device: torch.device, batch: int) -> str:
+    def engine_for(self, device: torch.device) -> str:
         """As of HMLSTM."""
-        return str(self.directions[0].engine_for(device, batch))
+        return str(self.directions[0].engine_for(device))
 
     def multiply_adds(self, out: Output, before: Any = None, looked_up: bool = False) -> Tensor:
         """As of HMLSTM, of both directions."""
@@ -169,7 +169,7 @@ def _of_both(name: str) -> property:
 
 for _name in (
     "input_size", "num_layers", "num_boundaries", "hidden_sizes", "layer_norm", "variant", "on_copy",
-    "batch_first", "boundary", "a", "weight_drop", "dropout", "zoneout", "engine", "rates", "check_values", "slope",
+    "batch_first", "boundary", "a", "weight_drop", "dropout", "zoneout", "engine", "check_values", "slope",
     "temperature", "settable", "late", "default_gain",
 ):  # fmt: skip
     setattr(Bidirectional, _name, _of_both(_name))

@@ -81,8 +81,7 @@ class HMLSTM(Cell):
             and sequence, for all time steps. Neither weight_drop nor dropout affects detectors.
         zoneout: probability that a unit keeps its c when its layer moves, drawn at every step while training; in
             ``eval()`` every unit keeps that share of its c.
-        engine: the implementation, "auto" or one of ``hmrnn.ops.ENGINES``. On a GPU the fastest one depends on the
-            boundary rates: if you know them, set ``rnn.rates``; ``repr`` then says what "auto" chooses.
+        engine: the implementation, "auto" or one of ``hmrnn.ops.ENGINES``; ``repr`` says what "auto" chooses.
         check_values: whether every call checks all values; see "Values" below.
         device, dtype: of the parameters.
 
@@ -141,7 +140,6 @@ class HMLSTM(Cell):
         super().__post_init__(*made)
         self.num_boundaries = self.num_layers - 1
         self.hidden_sizes = layer_sizes(self.hidden_size, self.num_layers)
-        self.rates: tuple[float, ...] = ()  # boundary rates to expect, if known: see Options
         below = (self.input_size, *self.hidden_sizes[:-1])
         above = (*self.hidden_sizes[1:], None)
         layers = [self.new_weights(*sizes) for sizes in zip(self.hidden_sizes, below, above)]
@@ -189,14 +187,11 @@ class HMLSTM(Cell):
         return layers
 
     def options(self, **more: Any) -> Options:
-        rates = tuple(self.rates)
-        if rates and len(rates) != self.num_boundaries:
-            raise InputError(f"rates must hold one number per detector, {self.num_boundaries} in all; got {rates}")
-        return super().options(rates=rates, zoneout=self.zoneout, **more)
+        return super().options(zoneout=self.zoneout, **more)
 
-    def engine_for(self, device: torch.device, batch: int) -> str:
-        """The engine that trains on ``device`` with so many sequences; InputError if the chosen one cannot."""
-        return ops.choose_engine(self.engine, device, self.options(), batch=batch, sizes=self.hidden_sizes)
+    def engine_for(self, device: torch.device) -> str:
+        """The engine that trains on ``device``; InputError if the chosen one cannot."""
+        return ops.choose_engine(self.engine, device, self.options())
 
     def multiply_adds(self, out: Output, before: State | None = None, looked_up: bool = False) -> Tensor:
         """(T, B): multiply-adds at each step; ``looked_up``: the first W is a table."""
@@ -277,9 +272,8 @@ class HMLSTM(Cell):
     def extra_repr(self) -> str:
         if self.engine != "auto":
             return super().extra_repr()
-        return (
-            f"{super().extra_repr()}, engine='auto' ({ops.describe_auto(self.a.device, self.options(), self.layers())})"
-        )
+        chosen = ops.describe_auto(self.a.device, self.options(), self.a.dtype)
+        return f"{super().extra_repr()}, engine='auto' ({chosen})"
 
     def _dropped(self) -> list[LayerWeights]:
         """The parameters, while training after weight drop."""

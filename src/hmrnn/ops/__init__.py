@@ -31,23 +31,14 @@ __all__ = [
     "step",
 ]
 
-Engine = Literal["auto", "reference", "native", "cuda", "cuda-rows"]
+Engine = Literal["auto", "reference", "native", "cuda"]
 ENGINES: tuple[str, ...] = get_args(Engine)
 
 
-def choose_engine(
-    engine: str,
-    device: torch.device,
-    options: Options,
-    dtype: torch.dtype = torch.float32,
-    batch: int = 0,
-    sizes: Sequence[int] = (),
-) -> str:
+def choose_engine(engine: str, device: torch.device, options: Options, dtype: torch.dtype = torch.float32) -> str:
     """The engine that will run: for "auto" the fastest one that can, otherwise ``engine``, or InputError if it cannot.
 
-    ``dtype`` is that of the parameters; on a GPU under autocast, that of autocast counts instead. Which engine is the
-    fastest there also depends on the batch and the sizes of the layers in a training step, if ``options.rates`` are
-    known.
+    ``dtype`` is that of the parameters; on a GPU under autocast, that of autocast counts instead.
     """
     if engine not in ENGINES:
         raise InputError(f"must be one of {', '.join(ENGINES)}", setting="engine", value=repr(engine))
@@ -55,21 +46,13 @@ def choose_engine(
         if (reason := _why_not(engine, device, options, dtype)) is not None:
             raise InputError(f"cannot run here: {reason}; use auto or reference", setting="engine", value=engine)
         return engine
-    if device.type == "cuda" and _why_not("cuda", device, options, dtype) is None:
-        least = cuda.least_batch(sizes, options)
-        return "cuda-rows" if least is not None and batch >= least else "cuda"
-    return "native" if _why_not("native", device, options, dtype) is None else "reference"
+    fast = "cuda" if device.type == "cuda" else "native"
+    return fast if _why_not(fast, device, options, dtype) is None else "reference"
 
 
-def describe_auto(device: torch.device, options: Options, weights: Sequence[LayerWeights]) -> str:
-    """The engine that "auto" chooses: on a GPU, with known boundary rates, also the one for large batches; on a CPU why
-    it is the reference, if it is.
-    """
-    dtype = weights[0].b.dtype
+def describe_auto(device: torch.device, options: Options, dtype: torch.dtype) -> str:
+    """The engine that "auto" chooses; on a CPU why it is the reference, if it is."""
     chosen = choose_engine("auto", device, options, dtype)
-    least = cuda.least_batch([w.hidden_size for w in weights], options)
-    if chosen == "cuda" and least is not None:
-        return f"cuda; in training steps cuda-rows from {least} sequences on"
     if chosen == "reference" and device.type == "cpu":
         return f"{chosen}, as native cannot run: {_why_not('native', device, options, dtype)}"
     return chosen
@@ -83,8 +66,7 @@ def _why_not(engine: str, device: torch.device, options: Options, dtype: torch.d
         return transformed
     if engine == "native":
         return native.why_not(device, dtype, options)
-    reason = cuda.why_not(device, autocast_dtype(device) or dtype)
-    return cuda.why_not_rows(options) if reason is None and engine == "cuda-rows" else reason
+    return cuda.why_not(device, autocast_dtype(device) or dtype)
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
@@ -134,29 +116,22 @@ def hmlstm(
         kept: for each layer (T, B, H_l), 1 for the units whose c zoneout keeps; replaces ``options.zoneout``.
         seen: for each layer but the last (B, H_l), factors that its h is multiplied by where the gates of the layer
             above read it: dropout masks. Detectors read h without them.
-        engine: which implementation runs. "auto" is the fastest one that can: on a GPU "cuda", or "cuda-rows" where a
-            training step is faster with it at ``options.rates``, if these are given; on a CPU "native", or the
-            reference if boundaries are "soft", or if those given or the state's z lie between 0 and 1.
-            "cuda-rows" is "cuda" without products for rows that copy: faster in large batches at low rates, slower in
-            others. With ``options.rates`` it takes less memory than "cuda", without them more.
+        engine: which implementation runs. "auto" is the fastest one that can: on a GPU "cuda"; on a CPU "native", or
+            the reference if boundaries are "soft", or if those given or the state's z lie between 0 and 1.
     """
     if seen is not None and any(a.requires_grad for a in seen):
         raise InputError("seen must not require a gradient: no engine computes one; detach it")
     if isinstance(options.temperature, Tensor) and options.temperature.requires_grad:
         raise InputError("temperature must not require a gradient: no engine computes one; detach it")
     device = inputs.indices.device if isinstance(inputs, Symbols) else inputs.device
-    engines: dict[str, Callable[..., Result]] = {
-        "reference": reference.hmlstm, "native": native.hmlstm, "cuda": cuda.hmlstm, "cuda-rows": cuda.hmlstm_rows,
-    }  # fmt: skip
-    batch = len(state.z) if torch.is_grad_enabled() else 0
-    sizes = [w.hidden_size for w in weights]
-    chosen = choose_engine(engine, device, options, weights[0].b.dtype, batch, sizes)
+    chosen = choose_engine(engine, device, options, weights[0].b.dtype)
     given: dict[str, Any] = {"lengths": lengths, "boundaries": boundaries, "noise": noise, "kept": kept, "seen": seen}
     if chosen != "reference" and torch.compiler.is_compiling():
         return _uncompiled(hmlstm, inputs, weights, state, options, engine=engine, **given)
     if (engine, chosen) == ("auto", "native") and not native.all_binary(state, lengths, boundaries):
         chosen = "reference"
-    return engines[chosen](inputs, weights, state, options, **given)
+    run = {"reference": reference.hmlstm, "native": native.hmlstm, "cuda": cuda.hmlstm}[chosen]
+    return run(inputs, weights, state, options, **given)
 
 
 @torch.no_grad()

@@ -165,11 +165,6 @@ class Variant:
             "PENDING": self.gate == "pending",
         }  # fmt: skip
 
-    def moving(self, rates: Sequence[float]) -> tuple[float, ...]:
-        """The share of the rows that move in each layer above the first, at these rates of independent boundaries."""
-        own = (*rates[1:], 0.0) if self.flush else (0.0,) * len(rates)
-        return tuple(below + (1 - below) * each for below, each in zip(rates, own))
-
     def moved(self, below: Tensor, own: Tensor) -> Tensor:
         """Whether a layer moves, by the boundaries of the layer below now and its own one step ago."""
         return below | own if self.flush else below
@@ -205,9 +200,6 @@ class Options:
     straight_through: bool = False
     """Whether the gradient of a forced boundary goes to the detector, as if it had chosen the boundary. If False, it
     goes to the tensor of forced boundaries."""
-    rates: tuple[float, ...] = ()
-    """Boundary rates to expect, if known. They change no result; on a GPU the fastest engine and the memory that
-    "cuda-rows" takes depend on them."""
 
 
 class Result(NamedTuple):

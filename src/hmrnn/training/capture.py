@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hmrnn.ops.cuda import captures, room
+from hmrnn.ops.cuda import captures
 
 Batch = tuple[Tensor, ...]
 LIMIT = 32
@@ -22,7 +22,6 @@ class _Kind:
     calls: int = 0
     static: Batch = ()
     graph: torch.cuda.CUDAGraph | None = None
-    watched: room.Watched = dataclasses.field(default_factory=room.Watched)
 
 
 class CapturedUpdate:
@@ -31,9 +30,6 @@ class CapturedUpdate:
     The first WARM_UP batches of a kind run without a graph, the next is captured, and further ones replay the graph.
     ``update`` may change only tensors that keep their memory. The graphs never run at the same time and keep nothing
     outside those tensors, so they share one memory pool.
-
-    If logs of the engine had too little room (:class:`hmrnn.ops.cuda.room.Watched`), ``update`` must change nothing.
-    It is then run again, with the same random numbers and without a graph, and the next batch is captured anew.
     """
 
     WARM_UP = 3
@@ -58,20 +54,11 @@ class CapturedUpdate:
         if known.graph is None:
             known.static = tuple(a.clone() for a in batch)
             known.graph = torch.cuda.CUDAGraph()
-            capture = captures.capturing(known.graph, pool=self.pool, stream=self.stream)
-            with room.watched() as known.watched, capture:
+            with captures.capturing(known.graph, pool=self.pool, stream=self.stream):
                 self.update(known.static)
         for static, now in zip(known.static, batch):
             static.copy_(now)
-        drawn = torch.cuda.get_rng_state() if known.watched.calls else None
         known.graph.replay()
-        if drawn is not None and known.watched.lacked():
-            torch.cuda.set_rng_state(drawn)
-            known.graph, known.watched = None, room.Watched()
-            if all(kind.graph is None for kind in self.kinds.values()):
-                self.pool = torch.cuda.graph_pool_handle()  # torch refuses a pool whose last graph is gone
-            with captures.uncaptured():
-                self._run(batch)
 
     def _run(self, batch: Batch) -> None:
         self.stream.wait_stream(torch.cuda.current_stream())

@@ -38,11 +38,10 @@ class Watch:
         self.norms = torch.zeros(len(self.parameters), device=device)
 
     @torch.no_grad()
-    def note(self, loss: Tensor, world: int, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def note(self, loss: Tensor, world: int) -> tuple[Tensor, Tensor]:
         """Count an update after its backward pass; returns whether it is finite and the norm of the gradient, scalars.
 
-        A norm that overflows is not finite even if every number of the gradient is: clipping would make it zero. An
-        update that is not ``valid`` will be repeated: it is not counted, and counts as not finite for the caller.
+        A norm that overflows is not finite even if every number of the gradient is: clipping would make it zero.
         """
         none = torch.zeros_like(self.loss)
         gradients = [none if p.grad is None else p.grad for p in self.parameters.values()]
@@ -53,16 +52,15 @@ class Watch:
             agreed = good.to(torch.int32)
             dist.all_reduce(agreed, op=dist.ReduceOp.MIN)
             good = agreed.bool()
-        valid = torch.ones_like(good) if valid is None else valid
         updates, bad, first, row = self.counts
-        updates += valid
-        begins = ~good & (bad == 0) & valid
+        updates += 1
+        begins = ~good & (bad == 0)
         first.copy_(torch.where(begins, updates, first))
-        bad += ~good & valid
-        row.copy_(torch.where(valid, (row + 1) * ~good, row))
+        bad += ~good
+        row.copy_((row + 1) * ~good)
         self.loss.copy_(torch.where(begins, loss, self.loss))
         self.norms.copy_(torch.where(begins, norms, self.norms))
-        return good & valid, norm
+        return good, norm
 
     def skipped(self) -> int:
         """Number of updates since the last report that were not finite. This and what follows wait for the device."""

@@ -10,7 +10,6 @@ from torch.optim import Adam
 
 from hmrnn.config import Config, TrainConfig
 from hmrnn.errors import InputError
-from hmrnn.nn.hmlstm import hmlstms
 from hmrnn.optim import Muon
 from hmrnn.training.terms.steering import bound_feedback
 
@@ -35,8 +34,6 @@ def prepare(model: Any, config: Config) -> None:
         model.rnn.set_detector_bias(d.bias)
     start_gains(model, model.rnn.default_gain if gain is None else gain)
     bound_feedback(model, *d.bounds)
-    for rnn in hmlstms(model):
-        rnn.rates = d.rates  # "auto" chooses an engine by them
 
 
 @torch.no_grad()

@@ -17,7 +17,6 @@ from hmrnn.errors import InputError
 from hmrnn.kind import of as kind_of
 from hmrnn.nn.hmlstm import hmlstms
 from hmrnn.ops import State
-from hmrnn.ops.cuda.room import enough_room
 from hmrnn.ops.estimators import annealed_slope, linear
 from hmrnn.training import resume
 from hmrnn.training.capture import CapturedUpdate
@@ -65,14 +64,14 @@ class Trainer:
         prepare(self.model, config)
         if start is not None:
             self._start_from(start)
-        rows = t.batch_size // world
-        self.engine = self.model.rnn.engine_for(device, rows // t.accumulate)
+        self.engine = self.model.rnn.engine_for(device)
         torch.manual_seed(t.seed + 1 + rank)  # every process makes its own draws
         self.network = DistributedDataParallel(self.model) if world > 1 else self.model
         self.optimizer = new_optimizer(self.model, t, device)
         self.watch = Watch(self.model, device)
         captures = device.type == "cuda" and world == 1 and self.task.capturable
         self.captured = CapturedUpdate(self._learn) if captures else None
+        rows = t.batch_size // world
         self.state: State | None = self.model.rnn.initial_state(rows) if self.task.carries_state else None
         self.progress = Progress(learning_rate=t.learning_rate, corpus=self.task.checksum)
         detectors = count(self.model.rnn)
@@ -143,7 +142,7 @@ class Trainer:
             steps = self.mean(steps).clamp(min=1)
         sums[2:] /= steps
         sums[0].fill_(1)
-        good, norm = self.watch.note(sums[1], self.world, enough_room() if self.captured else None)
+        good, norm = self.watch.note(sums[1], self.world)
         for total in (self.window, self.epoch):
             total += torch.where(good, sums, 0.0)
         if self.state is not None:

@@ -219,7 +219,7 @@ class Baseline(Recurrent):
             out, state = self.read(x[None], state, boundaries=None if forced is None else forced[None], still=True)
         return Step(state, out.operations[0] != Operation.COPY, out.probabilities[0])
 
-    def engine_for(self, device: torch.device, batch: int) -> str:
+    def engine_for(self, device: torch.device) -> str:
         """As of HMLSTM."""
         return "torch"
 

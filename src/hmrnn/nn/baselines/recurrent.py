@@ -43,7 +43,7 @@ class LSTM(Baseline):
         for layer in self.layers:
             cast(lstm.LSTM, layer).reset_parameters()
 
-    def engine_for(self, device: torch.device, batch: int) -> str:
+    def engine_for(self, device: torch.device) -> str:
         (w,) = cast(lstm.LSTM, self.layers[0]).cells()
         return lstm.engine_of(self.engine, w, self.zoneout)
 

@@ -13,11 +13,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from hmrnn.ops.cuda.captures import UNCAPTURED, Instance, new_plan
+from hmrnn.ops.cuda.captures import UNCAPTURED, Instance
 from hmrnn.ops.cuda.layer import Spec
-from hmrnn.ops.cuda.plan import Plan
-from hmrnn.ops.cuda.room import WATCHED, Room
-from hmrnn.ops.cuda.rows import RowsPlan, Streams
+from hmrnn.ops.cuda.plan import Lanes, Plan
 
 KEPT, KEPT_SHARE = 8, 0.25
 """Largest number of idle captured plans on a device, and largest share of its memory for them; one is always kept."""
@@ -30,11 +28,10 @@ REMEMBERED = 256
 class Lease:
     """An instance lent to one call; returned after its backward pass, or when no backward pass can follow."""
 
-    def __init__(self, instance: Instance, owner: Device, moving: Sequence[float] = ()) -> None:
+    def __init__(self, instance: Instance, owner: Device) -> None:
         self.held: list[Instance] = [instance]
-        self.owner, self.moving = owner, moving
+        self.owner = owner
         self.logs_overwritten = False  # by a backward pass: before another one the forward pass must run again
-        self._events: tuple[torch.Tensor, torch.cuda.Event | None] | None = None  # on their way to the host
 
     @property
     def plan(self) -> Plan:
@@ -43,32 +40,11 @@ class Lease:
     def forward(self) -> None:
         self.held[0].capture()
         self.held[0].run("forward")
-        plan = self.plan
-        if not plan.spec.room or not isinstance(plan, RowsPlan):
-            return
-        calls = WATCHED.get()
-        if calls is not None and self.owner.captured_by_caller():
-            calls.calls.append((self.owner.room, plan.spec, plan.events()))
-            return
-        self._events = plan.events().to("cpu", non_blocking=True), None
-        if self.owner.device.type == "cuda":
-            self._events = self._events[0], torch.cuda.Event()
-            self._events[1].record()
 
     def restore(self) -> None:
-        """Prepare the logs for a backward pass: run the forward pass again if they are overwritten or were too small.
-
-        To know whether they were, this waits for the forward pass.
-        """
+        """Run the forward pass again if a backward pass has overwritten its logs."""
         if self.logs_overwritten:
             self.held[0].run("forward")
-        while self._events is not None:
-            (found, arrived), self._events = self._events, None
-            if arrived is not None:
-                arrived.synchronize()
-            if self.owner.room.lacked(self.plan.spec, found.tolist()):
-                self.held[0] = self.owner.enlarged(self.held[0], self.moving)
-                self.forward()
 
     def backward(self) -> None:
         """Run the backward pass; ``restore`` must have run, and gradients been loaded since."""
@@ -99,7 +75,6 @@ class Device:
         self._met: dict[Spec, None] = {}  # shapes of earlier calls, the latest last
         self._lock = threading.RLock()
         self._last: torch.cuda.Event | None = None  # the end of the last call
-        self.room = Room()
 
     def captured_by_caller(self) -> bool:
         return self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
@@ -122,47 +97,32 @@ class Device:
                     self._last = torch.cuda.Event()
                     self._last.record(here)
 
-    def enlarged(self, old: Instance, moving: Sequence[float]) -> Instance:
-        """An instance with the inputs of ``old`` and more room; ``old`` is not kept."""
-        spec = old.plan.spec
-        new = Instance(new_plan(self.room.given(spec, moving)), [])
-        new.plan.take(old.plan)
-        if self.device.type == "cuda":
-            torch.cuda.current_stream().synchronize()  # another stream may get the memory
-        for instance in [old, *(one for one in self.idle if one.plan.spec == spec)]:
-            self.streams += instance.streams
-        self.idle = [one for one in self.idle if one.plan.spec != spec]
-        return new
-
-    def lend(self, spec: Spec, often: bool = False, moving: Sequence[float] = ()) -> Lease:
-        """An instance for ``spec``; it is captured if ``often`` or if the shape was used before.
-
-        ``moving``: the shares of the rows that are expected to move; its logs have room for few more. Inside a capture
-        of the caller's they have room for all, unless the caller looks whether there was enough: see :func:`watched`.
-        """
-        wanted = Streams.number(len(spec.sizes)) if spec.rows else (len(spec.sizes) + 1) // 2
-        if moving and not (self.captured_by_caller() and WATCHED.get() is None):
-            spec = self.room.given(spec, moving)
+    def lend(self, spec: Spec, often: bool = False) -> Lease:
+        """An instance for ``spec``; it is captured if ``often`` or if the shape was used before."""
+        wanted = (len(spec.sizes) + 1) // 2
         if self.device.type != "cuda":
-            return Lease(Instance(new_plan(spec), []), self, moving)
+            return self._new(spec)
         if self.captured_by_caller():
             while len(self._side) < wanted:
                 self._side.append(torch.cuda.Stream(self.device, priority=-1))
             background, *side = self._side[:wanted]
-            return Lease(Instance(new_plan(spec, side, background), []), self)
+            return self._new(spec, Lanes(side, background))
         self._make_room()
         for i, instance in reversed(list(enumerate(self.idle))):
             if instance.plan.spec == spec:
-                return Lease(self.idle.pop(i), self, moving)
+                return Lease(self.idle.pop(i), self)
         if UNCAPTURED.get():
-            return Lease(Instance(new_plan(spec), []), self, moving)
+            return self._new(spec)
         often = often or spec in self._met
         self._met.pop(spec, None)
         self._met[spec] = None
         if not often or not self._enough_streams(wanted):
-            return Lease(Instance(new_plan(spec), []), self, moving)
+            return self._new(spec)
         streams = [self.streams.pop() for _ in range(wanted)]
-        return Lease(Instance(new_plan(spec, streams[1:], self._background), streams), self, moving)
+        return self._new(spec, Lanes(streams[1:], self._background), streams)
+
+    def _new(self, spec: Spec, lanes: Lanes | None = None, streams: Sequence[torch.cuda.Stream] = ()) -> Lease:
+        return Lease(Instance(Plan(spec, lanes or Lanes()), list(streams)), self)
 
     @functools.cached_property
     def _background(self) -> torch.cuda.Stream:
@@ -194,7 +154,6 @@ class Device:
             while self.idle:
                 self.streams += self.idle.pop().streams
             self._met.clear()
-            self.room.moved.clear()
 
 
 _devices: dict[torch.device, Device] = {}

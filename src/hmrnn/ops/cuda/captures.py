@@ -12,9 +12,7 @@ from typing import Any
 
 import torch
 
-from hmrnn.ops.cuda.layer import Spec
-from hmrnn.ops.cuda.plan import Lanes, Plan
-from hmrnn.ops.cuda.rows import RowsPlan, Streams
+from hmrnn.ops.cuda.plan import Plan
 from hmrnn.ops.interface import LayerWeights
 
 STAGE_BYTES = 70_000
@@ -125,10 +123,3 @@ class Instance:
             self.graphs[name].replay()
         else:
             getattr(self.plan, name)()
-
-
-def new_plan(
-    spec: Spec, streams: Sequence[torch.cuda.Stream] = (), background: torch.cuda.Stream | None = None
-) -> Plan:
-    """A plan for ``spec``; ``streams`` are those besides the current one."""
-    return RowsPlan(spec, Streams(streams, background)) if spec.rows else Plan(spec, Lanes(streams, background))

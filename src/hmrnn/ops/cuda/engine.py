@@ -25,12 +25,9 @@ from hmrnn.errors import InputError
 from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.ops.cuda.cache import Device, Lease
 from hmrnn.ops.cuda.cache import forget as forget
-from hmrnn.ops.cuda.choice import least_batch as least_batch
 from hmrnn.ops.cuda.gradients import source_gradient, weight_gradients
 from hmrnn.ops.cuda.layer import Spec
 from hmrnn.ops.cuda.plan import unflattened
-from hmrnn.ops.cuda.rows import why_not as why_not_rows
-from hmrnn.ops.cuda.rows_gradients import RowsGradients
 from hmrnn.ops.estimators import DRAWN
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, first_only
 
@@ -75,7 +72,6 @@ class Call:
     noise: Tensor | None
     kept: Sequence[Tensor] | None
     seen: Sequence[Tensor] | None
-    moving: tuple[float, ...]  # the shares of rows that logs have room for; (): for all
 
     def run(self, lease: Lease, tensors: Sequence[Tensor | None]) -> Result:
         source, state, forced, weights = self.unflatten(tensors)
@@ -99,7 +95,7 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, *tensors: Tensor | None) -> tuple[Tensor, ...]:
         with call.device.turn():
-            lease = call.device.lend(call.spec, moving=call.moving)
+            lease = call.device.lend(call.spec)
             result = call.run(lease, tensors)
         ctx.call, ctx.lease = call, lease
         ctx.dtypes = [None if a is None else a.dtype for a in tensors]
@@ -130,7 +126,7 @@ class _Recurrence(torch.autograd.Function):
             plan = lease.plan
             named = [{name: dtype for name, dtype in zip(fields, w) if dtype is not None} for w in weights]
             d_source = None if source is None else source_gradient(plan, source)
-            d_weights = weight_gradients(plan, named, RowsGradients if call.spec.rows else None)
+            d_weights = weight_gradients(plan, named)
             d_states = [
                 None if a is None or dtype is None else a.to(dtype, copy=True)
                 for a, dtype in zip(plan.state_gradients(), wanted[1:])
@@ -152,9 +148,8 @@ def hmlstm(
     noise: Tensor | None = None,  # (T, B, L-1)
     kept: Sequence[Tensor] | None = None,  # L of (T, B, H_l)
     seen: Sequence[Tensor] | None = None,  # L-1 of (B, H_l)
-    rows: bool = False,
 ) -> Result:
-    """Run the sequence; see :func:`hmrnn.ops.hmlstm`. With ``rows`` no products are made for rows that copy."""
+    """Run the sequence; see :func:`hmrnn.ops.hmlstm`."""
     indices, source = (inputs.indices, inputs.embedding) if isinstance(inputs, Symbols) else (None, inputs)
     T, B = (inputs.indices if isinstance(inputs, Symbols) else inputs).shape[:2]
     device, dtype = weights[0].U.device, weights[0].U.dtype
@@ -165,9 +160,6 @@ def hmlstm(
         raise InputError(f"the engine 'cuda' cannot run here: {reason}; choose another engine")
     if isinstance(options.slope, Tensor) and options.slope.requires_grad:
         raise InputError("the engine 'cuda' has no gradient for the slope; detach it or choose another engine")
-    no_rows = why_not_rows(options) if rows else None
-    if no_rows is not None:
-        raise InputError(f"the engine 'cuda-rows' cannot run here: {no_rows}; choose another engine")
     if len(weights) == 1:
         boundaries = None
     if options.variant.boundary not in DRAWN or len(weights) == 1:
@@ -196,18 +188,12 @@ def hmlstm(
         input_gradient=training and norm and source.requires_grad,
         precision=torch.backends.cuda.matmul.fp32_precision if dtype == torch.float32 else "",
         device=device,
-        rows=rows and len(weights) > 1,  # a single layer never copies
     )
     steered = options.slope, options.temperature
-    known = spec.rows and training and len(options.rates) == spec.detectors
-    moving = options.variant.moving(options.rates) if known else ()
-    call = Call(spec, cuda_cache.on(device), *steered, indices, lengths, noise, kept, seen, moving)
+    call = Call(spec, cuda_cache.on(device), *steered, indices, lengths, noise, kept, seen)
     if not training:
         return _without_gradient(call, tensors)
     return unflattened(_Recurrence.apply(call, *tensors), len(weights))
-
-
-hmlstm_rows = functools.partial(hmlstm, rows=True)
 
 
 def _without_gradient(call: Call, tensors: Sequence[Tensor | None]) -> Result:

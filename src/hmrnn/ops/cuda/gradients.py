@@ -25,11 +25,9 @@ from hmrnn.ops.cuda.plan import Plan
 TILE = {"ROWS": 16, "BLOCK": 128, "num_warps": 4}
 
 
-def weight_gradients(
-    plan: Plan, wanted: Sequence[Mapping[str, torch.dtype]], of: type[LayerGradients] | None = None
-) -> list[dict[str, Tensor]]:
+def weight_gradients(plan: Plan, wanted: Sequence[Mapping[str, torch.dtype]]) -> list[dict[str, Tensor]]:
     """For each layer the gradients named in ``wanted``, in the given dtypes. Overwrites some logs of the plan."""
-    layers = [(of or LayerGradients)(plan, layer, names) for layer, names in zip(plan.layers, wanted)]
+    layers = [LayerGradients(plan, layer, names) for layer, names in zip(plan.layers, wanted)]
     found = [layer.gradients() for layer in layers]
     return [{name: of[name].to(dtype) for name, dtype in names.items()} for of, names in zip(found, wanted)]
 
@@ -64,11 +62,11 @@ class LayerGradients:
         ends = list(itertools.accumulate(widths.values()))
         self.at = {key: slice(end - width, end) for (key, width), end in zip(widths.items(), ends)}
         self.sums = self.spec.new(self.spec.chunks, ends[-1], dtype=torch.float32)
-        self._gate_sums()
+        self._column_sums(layer.ds, "b", layer.stats)
         if self.spec.norm:
             assert layer.c_log is not None
-            self._column_sums(layer.d_hidden.flatten(0, 1), "d_c", None)
-            self._cell_sums(layer.c_log)
+            self._column_sums(layer.d_hidden, "d_c")
+            self._column_sums(layer.c_log[1:], "d_c·x̂")  # which the backward pass has left there
 
     def gradients(self) -> dict[str, Tensor]:
         """The gradients by name. Overwrites logs of other layers, so all layers must have been constructed before."""
@@ -100,26 +98,16 @@ class LayerGradients:
         D1 = torch.empty_like(layer.D1, dtype=torch.float32)
         for name, read in layer.reads.items():
             gate, now = self._gate(name), int(name == "W")
-            a = plan.x if read is None else plan.layers[read].source(now)[0]
+            a = plan.x if read is None else plan.layers[read].h[now : T + now]
             left = d if gate is None else (d * gate[:T, :, 0].flatten()[:, None]).to(d.dtype)
             D1[:, layer.unit_span(name)] = product(left.t(), a.flatten(0, 1), D1.new_empty(layer.units, a.shape[-1]))
         self.found |= {"D1": D1, "d1": d.float().sum(0), "D2": (ds_z @ F.gelu(hidden))[None], "d2": ds_z.sum()[None]}
 
-    def _gate_sums(self) -> None:
-        """Sum the gradient of the gates."""
-        self._column_sums(self.layer.ds.flatten(0, 1), "b", self.layer.stats)
-
-    def _cell_sums(self, c_log: Tensor) -> None:
-        """Sum what the backward pass has left in the log of c."""
-        self._column_sums(c_log[1:].flatten(0, 1), "d_c·x̂", None)
-
-    def _column_sums(
-        self, d: Tensor, key: str, stats: Tensor | None, total: Tensor | None = None, place: Tensor | None = None
-    ) -> None:
-        """Sum the rows of d, or the first ``total`` of them, whose stats are at ``place``."""
-        width = d.shape[1]
+    def _column_sums(self, d: Tensor, key: str, stats: Tensor | None = None) -> None:
+        """Sum d (T, B, ·) over steps and batch."""
+        width = d.shape[2]
         self.kernels.column_sums[(-(-width // TILE["BLOCK"]), self.spec.chunks)](
-            d, d.stride(0), self.rows, total, place, self.sums[:, self.at[key]], self.sums.stride(0), stats,
+            d, d.stride(1), self.rows, self.sums[:, self.at[key]], self.sums.stride(0), stats,
             gate_V=self._gate("V"), gate_W=self._gate("W"), gate_step=self.spec.detectors, WIDTH=width,
             TOP_DOWN="V" in self.layer.reads, **TILE,
         )  # fmt: skip
@@ -131,26 +119,22 @@ class LayerGradients:
             return plan.gate[:, :, l:]
         return plan.z[1:, :, l - 1 :] if name == "W" and l > 0 and self.spec.variant.copy else None
 
-    def _event(self, name: str) -> Tensor | None:
-        """The event log in the order of which the products are summed; None: over all rows."""
-        return None
-
     def _product(self, name: str) -> Tensor | None:
         """Compute P, the product of ds with a', into ``found``; returns -Σ (k / deviation) a a'ᵀ with layer norm."""
         plan, layer, spec = self.plan, self.layer, self.spec
         read, now = layer.reads[name], int(name == "W")
-        gate, event = self._gate(name), self._event(name)
-        weighted = gram_left = seen = source = None
+        gate = self._gate(name)
+        weighted = gram_left = seen = None
         if read is None:
             a = plan.x
             if spec.norm:
                 weighted, gram_left = torch.empty_like(a), torch.empty_like(a)
         else:
             other = plan.layers[read]
-            a, source = other.source(now)
+            a = other.h[now : spec.steps + now]
             seen = other.seen if name == "W" else None
-            if spec.norm or any(given is not None for given in (gate, seen, event, source)):
-                weighted, gram_left = other.d_hidden, other.scratch(spec) if spec.norm else None
+            if spec.norm or gate is not None or seen is not None:
+                weighted, gram_left = other.d_hidden, other.c_log if spec.norm else None  # no longer needed
         arguments: dict[str, Any] = {"d_detector": None, "stats": None}
         if not layer.top and not layer.units:
             arguments["d_detector"] = plan.d_s_z[:, :, layer.l :]
@@ -159,23 +143,14 @@ class LayerGradients:
         width = layer.input_sizes[name]
         if weighted is not None or arguments["d_detector"] is not None:
             self.kernels.weigh[(-(-width // TILE["BLOCK"]), spec.chunks)](
-                a, self.rows, gate, spec.detectors, seen=seen, B=spec.batch, source=source, event=event,
-                weighted=weighted, gram_left=gram_left,
+                a, self.rows, gate, spec.detectors, seen=seen, B=spec.batch, weighted=weighted, gram_left=gram_left,
                 sums=self.sums[:, self.at[f"detector {name}"]], means=self.sums[:, self.at[f"means {name}"]],
                 sums_row=self.sums.stride(0), WIDTH=width, **arguments, **TILE,
             )  # fmt: skip
         right = (a if weighted is None else weighted).flatten(0, 1)
         self.found[name] = spec.new(layer.rows, width, dtype=torch.float32)
-        self._matrix_product(name, right, self.found[name][: layer.gates])
-        return None if gram_left is None else self._gram(name, gram_left[: spec.steps].flatten(0, 1), right)
-
-    def _matrix_product(self, name: str, right: Tensor, out: Tensor) -> None:
-        """out = Σ ds ⊗ right over all rows."""
-        product(self.layer.ds.flatten(0, 1).t(), right, out)
-
-    def _gram(self, name: str, left: Tensor, right: Tensor) -> Tensor:
-        """Σ left ⊗ right over all rows."""
-        return torch.mm(left.t(), right)
+        product(layer.ds.flatten(0, 1).t(), right, self.found[name][: layer.gates])
+        return None if gram_left is None else torch.mm(gram_left[: spec.steps].flatten(0, 1).t(), right)
 
     def _apply_gain(self, name: str, gram: Tensor, sums: Mapping[str, Tensor]) -> None:
         layer, plan, width = self.layer, self.plan, self.layer.input_sizes[name]

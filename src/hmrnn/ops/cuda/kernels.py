@@ -17,13 +17,10 @@ from hmrnn.ops.cuda.kernels_common import (
     gelu_share,
     load,
     load4,
-    only,
-    row_before,
     row_below,
     share_kept,
     shares,
     sigmoid,
-    state_row,
     store4,
     store_dot,
     sum2,
@@ -42,7 +39,7 @@ def block(width: int) -> dict[str, int]:
 
 @triton.jit
 def _store_state(h_new, c_new, seen, h_seen, hidden, c, t, b, B, cols, mask, H: tl.constexpr):
-    """Store h and c after step t, but for the event log and the log of c."""
+    """Store h and c after step t, but for the log of c."""
     step = t.to(tl.int64)
     tl.store(c + (((step + 1) % 2) * B + b) * H + cols, c_new, mask=mask)
     tl.store(hidden + (step * B + b) * H + cols, h_new, mask=mask)
@@ -85,14 +82,13 @@ def cell_forward(
     above, above_row, above_step,  # V·h of the layer above, one step ago; None without top-down input
     below, below_row, below_step,  # W·h of the layer below, now; in the first layer W·x, or a table for symbols
     index,  # (T, B) the row of that table
-    event, event_above,  # (T+2, B) rows of the logs of U·h, W·h and s, and of V·h; None: no logs, see rows.py
     bias, gain_U, gain_V, gain_W, gain_c, bias_c,
     slope, noise, forced, lengths,
     kept,  # (T, B, H) zoneout: 1 for units that keep their c; None: all keep the share ZONEOUT
     seen,  # (B, H) factors of h for the gates of the layer above; None: all 1
     h_seen,  # (B, H) output: h · seen
-    h,  # (T+1, B, H): step t reads row t and writes row t+1; with an event log (·, H), one row per event
-    hidden,  # (T, B, H) output: h after each step; without an event log rows 1 to T of ``h``
+    h,  # (T+1, B, H): step t reads row t
+    hidden,  # (T, B, H) output: h after each step, rows 1 to T of ``h``
     c,  # (2, B, H) float32: step t reads c[t % 2] and writes the other
     c_log,  # as h
     s, s_row,  # (T, B, ·) log of the gates' pre-activations for the backward pass
@@ -117,7 +113,6 @@ def cell_forward(
     COPY: tl.constexpr,
     PENDING: tl.constexpr,
     ZONEOUT: tl.constexpr,
-    DECIDES: tl.constexpr,  # False: another kernel finds the boundaries, see kernels_rows.py
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Equations 2-9 for layer LAYER at step t, from the three contributions."""
@@ -133,23 +128,20 @@ def cell_forward(
     if LAYER > 0 and COPY:
         zb = tl.load(z + (row + B) * D + LAYER - 1)
     alpha, beta, gamma = shares(zp, zb, FLUSH)
-    read = mask
-    if event is not None:  # rows that copy have no W·h and need no gates
-        read = only(mask, alpha != 0.0)
 
     # (5)-(7): where the three contributions are
-    own_at = row_before(own, own_row, own_step, event, step, b, B)
+    own_at = own + (step * own_step + b * own_row)
     above_at = above
     gate_V = 1.0
     if above is not None:
-        above_at = row_before(above, above_row, above_step, event_above, step, b, B)
+        above_at = above + (step * above_step + b * above_row)
         if gate is not None:
             gate_V = tl.load(gate + row * D + LAYER)
-    below_at = row_below(below, below_row, below_step, index, event, step, b, B, LAYER)
+    below_at = row_below(below, below_row, below_step, index, step, b, B, LAYER)
 
     # (4): the gates; everything is loaded before the first store, to wait for memory once
     c_old = load(c + ((step % 2) * B + b) * H, cols, mask)
-    h_old = load(h + state_row(event, row) * H, cols, mask)
+    h_old = load(h + row * H, cols, mask)
     row_u, row_v, row_w = u_z, v_z, w_z
     if u_z is not None:
         row_u = load(u_z, cols, mask)
@@ -157,32 +149,24 @@ def cell_forward(
         row_v = load(v_z, cols, mask)
     if w_z is not None:
         row_w = load(w_z, cols, mask)
-    if event is not None and gain_U is None:  # with layer norm, rows that copy have moments  # noqa: SIM102
-        if alpha == 0.0:
-            _store_state(h_old, c_old, seen, h_seen, hidden, c, t, b, B, cols, mask, H)
-            _store_dots(h_old, row_u, row_v, row_w, dot_own, dot_above, dot_below, row, B, LAYER, D)
-            return
     if gain_U is None:
         f, i, o, g = load4(bias, cols, mask, H)
-        pf, pi, po, pg = load4(own_at, cols, read, H)
+        pf, pi, po, pg = load4(own_at, cols, mask, H)
         f, i, o, g = f + pf, i + pi, o + po, g + pg
         if above is not None:
-            open_V = read
-            if event_above is not None:
-                open_V = only(read, gate_V != 0.0)
-            pf, pi, po, pg = load4(above_at, cols, open_V, H)
+            pf, pi, po, pg = load4(above_at, cols, mask, H)
             f, i, o, g = f + gate_V * pf, i + gate_V * pi, o + gate_V * po, g + gate_V * pg
-        pf, pi, po, pg = load4(below_at, cols, read, H)
+        pf, pi, po, pg = load4(below_at, cols, mask, H)
         f, i, o, g = f + zb * pf, i + zb * pi, o + zb * po, g + zb * pg
 
     # (8), (9): the boundary
     at_z = row * D + LAYER
-    if LAYER < D and DECIDES:
+    if LAYER < D:
         if D2 is not None:
             k = tl.arange(0, UNIT_BLOCK)
             some = k < UNITS
             units = load(d1, k, some) + load(units_own + step * own_step + b * own_row, k, some)
-            units_at = row_below(units_below, units_below_row, units_below_step, index, None, step, b, B, LAYER)
+            units_at = row_below(units_below, units_below_row, units_below_step, index, step, b, B, LAYER)
             units += zb * load(units_at, k, some)
             if above is not None:
                 units += gate_V * load(units_above + step * above_step + b * above_row, k, some)
@@ -195,20 +179,17 @@ def cell_forward(
             if above is not None:
                 pre += gate_V * tl.load(dot_above + at_z)
         boundary(
-            pre, zp, zb, alpha, gate_V, t, b, None, slope, noise, forced, lengths, z, gate, s_z, probability, at_z,
+            pre, zp, zb, alpha, gate_V, t, b, slope, noise, forced, lengths, z, gate, s_z, probability, at_z,
             B * D, SOFT, HOLD, PENDING,
         )  # fmt: skip
 
     if gain_U is not None:
         f, i, o, g = normalised(
-            own_at, above_at, below_at, bias, gain_U, gain_V, gain_W, gate_V, zb, stats, row, cols, mask, read, H
+            own_at, above_at, below_at, bias, gain_U, gain_V, gain_W, gate_V, zb, stats, row, cols, mask, H
         )
     elif s is not None:
         tl.debug_barrier()  # s may overwrite W·x or W·h
-        s_at = s + row * s_row
-        if event is not None:
-            s_at = below_at
-        store4(s_at, f, i, o, g, H, 2 * H, cols, read)
+        store4(s + row * s_row, f, i, o, g, H, 2 * H, cols, mask)
     f, i, o, g = sigmoid(f), sigmoid(i), sigmoid(o), tanh(g)
 
     # (2), (3): the choice of operation, as a polynomial
@@ -230,13 +211,8 @@ def cell_forward(
     stored = h_new.to(h.dtype.element_ty)
     h_new = tl.where(mask, stored.to(tl.float32), 0.0)
     _store_state(h_new, c_new, seen, h_seen, hidden, c, t, b, B, cols, mask, H)
-    log = state_row(event, row + B) * H
-    if event is not None:
-        if s is None:
-            tl.debug_barrier()  # a row of the log may be overwritten, see detect
-        tl.store(h + log + cols, h_new, mask=read)
     if c_log is not None:
-        tl.store(c_log + log + cols, c_new, mask=read)
+        tl.store(c_log + (row + B) * H + cols, c_new, mask=mask)
     _store_dots(h_new, row_u, row_v, row_w, dot_own, dot_above, dot_below, row, B, LAYER, D)
 
 

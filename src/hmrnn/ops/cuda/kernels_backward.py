@@ -13,17 +13,12 @@ from hmrnn.ops.cuda.kernels_common import (
     boundary_gradient,
     gelu_share,
     gradient_from,
-    if_moved,
-    if_read,
     load,
     load4,
-    only,
-    row_before,
     row_below,
     share_kept,
     shares,
     sigmoid,
-    state_row,
     store4,
     sum2,
     sum4,
@@ -39,7 +34,6 @@ def cell_backward(
     B,
     own, own_row, own_step,  # with layer norm only: U·h, overwritten by the gradient of the sum of contributions
     above, above_row, above_step, below, below_row, below_step, index,  # with layer norm only
-    event, event_above, event_below,  # (T+2, B) rows in the logs of this layer and its neighbours, see rows.py
     s, s_row,  # without layer norm only: pre-activations, overwritten by their gradient
     slots, slot_step, slot_row, slot_one, slot_two,  # output with layer norm: gradients of the contributions V, W, U
     ds_x, ds_x_row,  # (T · B, ·) output in the first layer with layer norm, if wanted: the gradient of W·x
@@ -96,39 +90,25 @@ def cell_backward(
     if above is not None and gate is not None:
         gate_V = tl.load(gate + row * D + LAYER)
     alpha, beta, gamma = shares(zp, zb, FLUSH)
-    moved = mask
-    if event is not None:
-        moved = only(mask, alpha != 0.0)
 
     # recompute the gates from the logs of the forward pass
-    own_at = row_before(own, own_row, own_step, event, step, b, B)
+    own_at = own + (step * own_step + b * own_row)
     above_at = above
     if above is not None:
-        above_at = row_before(above, above_row, above_step, event_above, step, b, B)
-    below_at = row_below(below, below_row, below_step, index, event, step, b, B, LAYER)
+        above_at = above + (step * above_step + b * above_row)
+    below_at = row_below(below, below_row, below_step, index, step, b, B, LAYER)
     if NORM:
         moments = stats + row * STATS
         f, i, o, g = load4(bias, cols, mask, H)
         f, i, o, g = add_standardised(f, i, o, g, own_at, gain_U, 1.0, moments + OF_U, cols, mask, H)
         if above is not None:
             f, i, o, g = add_standardised(f, i, o, g, above_at, gain_V, gate_V, moments + OF_V, cols, mask, H)
-        f, i, o, g = add_standardised(f, i, o, g, below_at, gain_W, zb, moments + OF_W, cols, moved, H)
+        f, i, o, g = add_standardised(f, i, o, g, below_at, gain_W, zb, moments + OF_W, cols, mask, H)
     else:
         s_at = s + row * s_row
-        if event is not None:
-            s_at = below_at
-        f, i, o, g = load4(s_at, cols, moved, H)
-        if event is not None:  # a row that copies has no s: U·h and V·h stand still
-            copied = only(mask, alpha == 0.0)
-            pf, pi, po, pg = load4(bias, cols, copied, H)
-            f, i, o, g = f + pf, i + pi, o + po, g + pg
-            pf, pi, po, pg = load4(own_at, cols, copied, H)
-            f, i, o, g = f + pf, i + pi, o + po, g + pg
-            if above is not None:
-                pf, pi, po, pg = load4(above_at, cols, only(copied, gate_V != 0.0), H)
-                f, i, o, g = f + gate_V * pf, i + gate_V * pi, o + gate_V * po, g + gate_V * pg
+        f, i, o, g = load4(s_at, cols, mask, H)
     f, i, o, g = sigmoid(f), sigmoid(i), sigmoid(o), tanh(g)
-    before, after = state_row(event, row) * H, state_row(event, row + B) * H
+    before, after = row * H, (row + B) * H
     c_old, h_old = load(c_log + before, cols, mask), load(h + before, cols, mask)
     share = share_kept(kept, row, cols, mask, H, ZONEOUT)
     c_new = share * c_old + (1 - share) * (alpha * i * g + (beta * f + gamma) * c_old)
@@ -145,8 +125,7 @@ def cell_backward(
         live = t < tl.load(lengths + b)
     at_z = row * D + LAYER
     dh = load(d_h + b * H, cols, mask)
-    made = if_moved(mask, event, row + B, B)
-    dh += gradient_from(via_U, b * via_U_row, via_U_part, PARTS, made, None, d_s_z + at_z + B * D, u_z, cols, mask)
+    dh += gradient_from(via_U, b * via_U_row, via_U_part, PARTS, None, d_s_z + at_z + B * D, u_z, cols, mask)
     dh += tl.where(live, load(d_hidden + row * H, cols, mask), 0.0)
     dc = load(d_c + b * H, cols, mask)
     if unit_U is not None:
@@ -161,15 +140,14 @@ def cell_backward(
         gate_below = 1.0
         if gate is not None:
             gate_below = tl.load(gate + (row + B) * D + LAYER - 1)
-        made = if_read(mask, event, event_below, gate, gate_below, row + B, B)
         if NORM:
-            dh += gradient_from(via_V, b * via_V_row, via_V_part, PARTS, made, None, at, None, cols, mask)
+            dh += gradient_from(via_V, b * via_V_row, via_V_part, PARTS, None, at, None, cols, mask)
             if v_z is not None:
                 dh += gate_below * tl.load(at) * load(v_z, cols, mask)
         else:
-            via = gradient_from(via_V, b * via_V_row, via_V_part, PARTS, made, None, at, v_z, cols, mask)
+            via = gradient_from(via_V, b * via_V_row, via_V_part, PARTS, None, at, v_z, cols, mask)
             dh += gate_below * via
-            if gate is not None and event is None:
+            if gate is not None:
                 by_V = via * h_new
         if unit_V is not None:
             via = load(unit_V + b * unit_V_row, cols, mask)
@@ -192,13 +170,12 @@ def cell_backward(
         in_W = seen
         if seen is not None:
             in_W = seen + b * H
-        made = if_moved(mask, event_above, row, B)
         if NORM:
-            dh += gradient_from(via_W, b * via_W_row, via_W_part, PARTS, made, in_W, at, None, cols, mask)
+            dh += gradient_from(via_W, b * via_W_row, via_W_part, PARTS, in_W, at, None, cols, mask)
             if w_z is not None:
                 dh += gate_W * tl.load(at) * load(w_z, cols, mask)
         else:
-            via = gradient_from(via_W, b * via_W_row, via_W_part, PARTS, made, in_W, at, w_z, cols, mask)
+            via = gradient_from(via_W, b * via_W_row, via_W_part, PARTS, in_W, at, w_z, cols, mask)
             dh += gate_W * via
             if COPY:
                 by_W = via * h_new
@@ -211,9 +188,6 @@ def cell_backward(
         p, a, pre = tl.load(probability + at_z), tl.load(slope), tl.load(s_z + at_z)
         d_p = tl.load(d_probabilities + at_z)
         dot_V = tl.load(dot_above + at_z)
-    LOGGED: tl.constexpr = (not NORM) and event_above is not None and gate is not None
-    if LOGGED:  # V has no product where it is closed
-        vf, vi, vo, vg = load4(above_at, cols, moved, H)
 
     # the cell and its gates
     d_out = alpha * dh
@@ -222,7 +196,7 @@ def cell_backward(
         d_c_new = tl.where(live, d_c_new, 0.0)
         tl.debug_barrier()
         tl.store(d_hidden + row * H + cols, d_c_new, mask=mask)
-        tl.store(c_log + after + cols, d_c_new * x_c, mask=moved)
+        tl.store(c_log + after + cols, d_c_new * x_c, mask=mask)
         d_x = d_c_new * load(gain_c, cols, mask)
         total_c, along_c = sum2(d_x, d_x * x_c)
         d_c_new = scale_c * (d_x - total_c / H - x_c * (along_c / H))
@@ -237,10 +211,7 @@ def cell_backward(
     dg = tl.where(live, alpha * d_c_new * i * (1 - g * g), 0.0)
     d_gate_V, from_V, from_W = 0.0, 0.0, 0.0  # gradients of the gates: of V at t, V below at t+1, W above at t
     by_zp, by_zb = (1 - zb) * (by_alpha - by_gamma) - zb * by_beta, by_alpha + by_beta - by_gamma
-    if LOGGED:
-        by_v = df * vf + di * vi + do * vo + dg * vg
-        d_zp, d_zb, from_W, d_gate_V = sum4(by_zp, by_zb, by_W, by_v)
-    elif NORM and unit_V is None and unit_W is None:
+    if NORM and unit_V is None and unit_W is None:
         d_zp, d_zb = sum2(by_zp, by_zb)
     else:
         d_zp, d_zb, from_W, from_V = sum4(by_zp, by_zb, by_W, by_V)
@@ -275,7 +246,7 @@ def cell_backward(
     if NORM:
         xuf, xui, xuo, xug = standardised(own_at, moments + OF_U, cols, mask, H)
         duf, dui, duo, dug = by_gain(df, di, do, dg, gain_U, cols, mask, H)
-        xwf, xwi, xwo, xwg = standardised(below_at, moments + OF_W, cols, moved, H)
+        xwf, xwi, xwo, xwg = standardised(below_at, moments + OF_W, cols, mask, H)
         dwf, dwi, dwo, dwg = by_gain(df, di, do, dg, gain_W, cols, mask, H)
         all_U, all_W = duf + dui + duo + dug, dwf + dwi + dwo + dwg
         by_U, by_W = duf * xuf + dui * xui + duo * xuo + dug * xug, dwf * xwf + dwi * xwi + dwo * xwo + dwg * xwg
@@ -293,7 +264,7 @@ def cell_backward(
         if above is not None:
             unnormalise(
                 out, slot_one, slot_two, dvf, dvi, dvo, dvg, xvf, xvi, xvo, xvg, total_V, along_V,
-                gate_V, moments + OF_V, cols, moved, H,
+                gate_V, moments + OF_V, cols, mask, H,
             )  # fmt: skip
             d_gate_V += along_V
             if u_z is not None:
@@ -302,7 +273,7 @@ def cell_backward(
         if LAYER > 0:
             unnormalise(
                 out, slot_one, slot_two, dwf, dwi, dwo, dwg, xwf, xwi, xwo, xwg, total_W, along_W,
-                zb, moments + OF_W, cols, moved, H,
+                zb, moments + OF_W, cols, mask, H,
             )  # fmt: skip
             d_zb += along_W
             if u_z is not None:
@@ -314,20 +285,15 @@ def cell_backward(
                 at_x = ds_x + row * ds_x_row
             unnormalise(
                 at_x, H, 2 * H, dwf, dwi, dwo, dwg, xwf, xwi, xwo, xwg, total_W, along_W,
-                zb, moments + OF_W, cols, moved, H,
+                zb, moments + OF_W, cols, mask, H,
             )  # fmt: skip
         unnormalise(
             out, slot_one, slot_two, duf, dui, duo, dug, xuf, xui, xuo, xug, total_U, along_U,
-            1.0, moments + OF_U, cols, moved, H,
+            1.0, moments + OF_U, cols, mask, H,
         )  # fmt: skip
-        ds_at = own_at
-        if event is not None:
-            ds_at = below_at
-        store4(ds_at, df, di, do, dg, H, 2 * H, cols, moved)
+        store4(own_at, df, di, do, dg, H, 2 * H, cols, mask)
     else:
-        if LOGGED:
-            d_gate_V += ds_z * dot_V
-        store4(s_at, df, di, do, dg, H, 2 * H, cols, moved)
+        store4(s_at, df, di, do, dg, H, 2 * H, cols, mask)
     tl.store(d_c + b * H + cols, tl.where(live, d_c_new * (beta * f + gamma) + d_kept, dc), mask=mask)
     tl.store(d_h + b * H + cols, tl.where(live, gamma * dh, dh), mask=mask)
     if LAYER < D:
@@ -349,7 +315,7 @@ def cell_backward(
 
 @triton.jit
 def finish(
-    B, h, gate, event, event_below, via_U, via_U_row, via_U_part, via_V, via_V_row, via_V_part, u_z, v_z, d_s_z, d_h,
+    B, h, gate, via_U, via_U_row, via_U_part, via_V, via_V_row, via_V_part, u_z, v_z, d_s_z, d_h,
     d_now, d_gate_now, unit_U, unit_U_row, unit_V, unit_V_row,
     H: tl.constexpr, LAYER: tl.constexpr, D: tl.constexpr, PENDING: tl.constexpr, NORM: tl.constexpr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr,
@@ -360,8 +326,7 @@ def finish(
     mask = cols < H
     at_z = d_s_z + b * D + LAYER
     dh = load(d_h + b * H, cols, mask)
-    made = if_moved(mask, event, b, B)
-    dh += gradient_from(via_U, b * via_U_row, via_U_part, PARTS, made, None, at_z, u_z, cols, mask)
+    dh += gradient_from(via_U, b * via_U_row, via_U_part, PARTS, None, at_z, u_z, cols, mask)
     if unit_U is not None:
         dh += load(unit_U + b * unit_U_row, cols, mask)
     from_V = 0.0
@@ -369,15 +334,14 @@ def finish(
         gate_below = 1.0
         if gate is not None:
             gate_below = tl.load(gate + b * D + LAYER - 1)
-        made = if_read(mask, event, event_below, gate, gate_below, b, B)
         if NORM:
-            dh += gradient_from(via_V, b * via_V_row, via_V_part, PARTS, made, None, at_z, None, cols, mask)
+            dh += gradient_from(via_V, b * via_V_row, via_V_part, PARTS, None, at_z, None, cols, mask)
             if v_z is not None:
                 dh += gate_below * tl.load(at_z - 1) * load(v_z, cols, mask)
         else:
-            via = gradient_from(via_V, b * via_V_row, via_V_part, PARTS, made, None, at_z - 1, v_z, cols, mask)
+            via = gradient_from(via_V, b * via_V_row, via_V_part, PARTS, None, at_z - 1, v_z, cols, mask)
             dh += gate_below * via
-            if gate is not None and event is None:
+            if gate is not None:
                 from_V = tl.sum(via * load(h + b * H, cols, mask))
         if unit_V is not None:
             via = load(unit_V + b * unit_V_row, cols, mask)

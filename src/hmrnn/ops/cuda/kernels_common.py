@@ -30,12 +30,6 @@ def load(pointer, cols, mask):
 
 
 @triton.jit
-def only(mask, condition):
-    """``mask``, or nothing if the scalar ``condition`` does not hold."""
-    return tl.where(condition, mask, False)
-
-
-@triton.jit
 def load4(row, cols, mask, H: tl.constexpr):
     """The slices f, i, o, g of a row of gates."""
     return (
@@ -129,92 +123,58 @@ def shares(zp, zb, FLUSH: tl.constexpr):
 
 @triton.jit
 def boundary(
-    pre, zp, zb, alpha, gate_V, t, b, mask, slope, noise, forced, lengths, z, gate, s_z, probability, at, next_step,
+    pre, zp, zb, alpha, gate_V, t, b, slope, noise, forced, lengths, z, gate, s_z, probability, at, next_step,
     SOFT: tl.constexpr, HOLD: tl.constexpr, PENDING: tl.constexpr,
 ):  # fmt: skip
-    """(8), (9): find z from the pre-activation of a detector; store and return it. For one row, or a block of rows."""
+    """(8), (9): find z from the pre-activation of a detector, and store it."""
     p = tl.minimum(tl.maximum((tl.load(slope) * pre + 1) / 2, 0.0), 1.0)
     z_new = p
     if not SOFT:
         threshold = 0.5
         if noise is not None:
-            threshold = tl.load(noise + at, mask=mask)
+            threshold = tl.load(noise + at)
         z_new = tl.where(p > threshold, 1.0, 0.0)
     if HOLD:
         z_new = alpha * z_new
     if forced is not None:
-        given = tl.load(forced + at, mask=mask)
+        given = tl.load(forced + at)
         z_new = tl.where(given == given, given, z_new)
     if PENDING:
         gate_new = z_new + (1 - z_new) * (1 - zb) * gate_V
         if lengths is not None:
-            gate_new = tl.where(t < tl.load(lengths + b, mask=mask), gate_new, gate_V)
-        tl.store(gate + at + next_step, gate_new, mask=mask)
+            gate_new = tl.where(t < tl.load(lengths + b), gate_new, gate_V)
+        tl.store(gate + at + next_step, gate_new)
     if lengths is not None:
-        z_new = tl.where(t < tl.load(lengths + b, mask=mask), z_new, zp)
-    tl.store(z + at + next_step, z_new, mask=mask)
-    tl.store(probability + at, p, mask=mask)
-    tl.store(s_z + at, pre, mask=mask)
-    return z_new
+        z_new = tl.where(t < tl.load(lengths + b), z_new, zp)
+    tl.store(z + at + next_step, z_new)
+    tl.store(probability + at, p)
+    tl.store(s_z + at, pre)
 
 
 @triton.jit
-def state_row(event, row):
-    """The row of the logs of h and c that is valid before ``row`` of the (T, B) rows: ``event`` has it, if given."""
-    if event is not None:
-        row = tl.load(event + row).to(tl.int64)
-    return row
-
-
-@triton.jit
-def row_before(product, product_row, product_step, event, step, b, B):
-    """The address of a product with h one step ago: of step ``step``, or where ``event`` is given in that log."""
-    if event is not None:
-        at = tl.load(event + step * B + b).to(tl.int64) * product_row
-    else:
-        at = step * product_step + b * product_row
-    return product + at
-
-
-@triton.jit
-def row_below(below, below_row, below_step, index, event, step, b, B, LAYER: tl.constexpr):
+def row_below(below, below_row, below_step, index, step, b, B, LAYER: tl.constexpr):
     """The address of the contribution from below: W·h of this step; in the first layer W·x or a row of its table."""
-    if LAYER > 0:
-        at = row_before(below, below_row, below_step, event, step + 1, b, B)
+    if index is not None:
+        at = tl.load(index + step * B + b).to(tl.int64) * below_row
+    elif LAYER > 0:
+        at = (step + 1) * below_step + b * below_row
     else:
-        at = row_before(below, below_row, below_step, index, step, b, B)
-    return at
+        at = step * below_step + b * below_row
+    return below + at
 
 
 @triton.jit
-def gradient_from(via, row, part, PARTS: tl.constexpr, made, seen, d_detector, weight, cols, mask):
-    """The gradient of h from one layer that reads it: by the matrix product, with the mask ``made``, times the factors
-    ``seen``, and by that layer's detector if it has one."""
-    total = load(via + row, cols, made)
+def gradient_from(via, row, part, PARTS: tl.constexpr, seen, d_detector, weight, cols, mask):
+    """The gradient of h from one layer that reads it: by the matrix product, times the factors ``seen``, and by that
+    layer's detector if it has one."""
+    total = load(via + row, cols, mask)
     for p in tl.static_range(1, PARTS):
-        total += load(via + p * part + row, cols, made)
+        total += load(via + p * part + row, cols, mask)
     if seen is not None:
         total *= load(seen, cols, mask)
     if weight is not None:
         total += tl.load(d_detector) * load(weight, cols, mask)
     return total
-
-
-@triton.jit
-def if_moved(mask, event, row, B):
-    """``mask`` if a layer moved in this row of the (T, B) rows, which it always does without an event log."""
-    if event is not None:
-        mask = only(mask, tl.load(event + row + B) != tl.load(event + row))
-    return mask
-
-
-@triton.jit
-def if_read(mask, event, event_below, gate, gate_below, row, B):
-    """``mask`` if the layer below has a product of its gradient with V for this row."""
-    mask = if_moved(mask, event_below, row, B)
-    if event is not None and gate is not None:
-        mask = only(mask, gate_below != 0.0)
-    return mask
 
 
 @triton.jit

@@ -20,9 +20,7 @@ def _tile(rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
 def weigh(
     a, rows,  # (·, WIDTH) what a matrix was multiplied with, and number of rows
     gate, gate_step, d_detector,  # its gate, and the gradient of the detector's pre-activation
-    source,  # (rows,) the row of ``a`` for each of them; None: they are in order
     seen, B,  # (B, WIDTH) factors of a for the gates, not for the detector; None: all 1
-    event,  # (T+2, B) rows of an event log: outputs are in its order, without the rows that copy; None: all rows
     stats,  # of its contribution, with layer norm
     weighted,  # output (rows, WIDTH): a · gate, with layer norm a · gate / deviation; None if that is a itself
     gram_left,  # output (rows, WIDTH) with layer norm: -a · k / deviation
@@ -39,16 +37,7 @@ def weigh(
         across = r < end
         keep = across[:, None] & width[None, :]
         at = r[:, None] * WIDTH + cols[None, :]
-        into, written = at, keep
-        if event is not None:
-            logged = tl.load(event + r + B, mask=across, other=0)
-            moved = (logged != tl.load(event + r, mask=across, other=0)) & (logged >= B)  # the others had no room
-            written = keep & moved[:, None]
-            into = (logged - B).to(tl.int64)[:, None] * WIDTH + cols[None, :]
-        read = at
-        if source is not None:
-            read = tl.load(source + r, mask=across, other=0).to(tl.int64)[:, None] * WIDTH + cols[None, :]
-        value = tl.load(a + read, mask=keep, other=0.0).to(tl.float32)
+        value = tl.load(a + at, mask=keep, other=0.0).to(tl.float32)
         gated = value
         if gate is not None:
             gated = value * tl.load(gate + r * gate_step, mask=across, other=0.0)[:, None]
@@ -63,12 +52,12 @@ def weigh(
             scale = tl.load(moments + 1, mask=across, other=0.0)
             k = tl.load(moments + MEANS + 1, mask=across, other=0.0) * scale
             gated = gated * scale[:, None]
-            tl.store(gram_left + into, -value * k[:, None], mask=written)
+            tl.store(gram_left + at, -value * k[:, None], mask=keep)
             mean = tl.load(moments + MEANS, mask=across, other=0.0)
             mean -= k * tl.load(moments, mask=across, other=0.0)
             for_all += gated * mean[:, None]
         if weighted is not None:
-            tl.store(weighted + into, gated, mask=written)
+            tl.store(weighted + at, gated, mask=keep)
     if d_detector is not None:
         tl.store(sums + chunk * sums_row + cols, tl.sum(for_detector, axis=0), mask=width)
     if stats is not None:
@@ -87,15 +76,12 @@ def _mean(stats, gate, across):
 @triton.jit
 def column_sums(
     d, d_row, rows,  # (rows, ·)
-    total, place,  # with an event log: how many rows there are, on the device, and the row of ``stats`` for each
     sums, sums_row,  # output (chunks, ·): float32 sums of d over each chunk of rows; with layer norm (stats given),
     stats,  # at WIDTH, 2 WIDTH and 3 WIDTH also of d · gate · mean / deviation of the contributions U, V and W
     gate_V, gate_W, gate_step,
     WIDTH: tl.constexpr, TOP_DOWN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Partial sums of the gradient of the bias and, with layer norm, of the term that gains subtract."""
-    if total is not None:
-        rows = tl.load(total)
     cols, width, chunk, first, end = _tile(rows, WIDTH, BLOCK)
     total_d = tl.zeros((ROWS, BLOCK), tl.float32)  # summed over rows once, at the end
     total_U = tl.zeros((ROWS, BLOCK), tl.float32)
@@ -108,8 +94,6 @@ def column_sums(
         value = tl.load(d + r[:, None] * d_row + cols[None, :], mask=keep, other=0.0).to(tl.float32)
         total_d += value
         if stats is not None:
-            if place is not None:
-                r = tl.load(place + r, mask=across, other=0).to(tl.int64)
             at = stats + r * STATS
             total_U += value * _mean(at + OF_U, None, across)
             if TOP_DOWN:

@@ -33,15 +33,12 @@ def _add_scaled(f, i, o, g, pf, pi, po, pg, scale, gain, cols, mask, H: tl.const
 
 @triton.jit
 def normalised(
-    own, above, below, bias, gain_U, gain_V, gain_W, gate_V, gate_W, stats, row, cols, mask, read, H: tl.constexpr,
+    own, above, below, bias, gain_U, gain_V, gain_W, gate_V, gate_W, stats, row, cols, mask, H: tl.constexpr,
 ):  # fmt: skip
-    """The sum of the bias and the layer-normalised contributions; stores their moments to ``stats``, if given.
-
-    ``read`` is the mask of the contribution from below.
-    """
+    """The sum of the bias and the layer-normalised contributions; stores their moments to ``stats``, if given."""
     f, i, o, g = load4(bias, cols, mask, H)
     uf, ui, uo, ug = load4(own, cols, mask, H)
-    wf, wi, wo, wg = load4(below, cols, read, H)
+    wf, wi, wo, wg = load4(below, cols, mask, H)
     if above is not None:
         vf, vi, vo, vg = load4(above, cols, mask, H)
         sum_U, sum_V, sum_W = sum3(uf + ui + uo + ug, vf + vi + vo + vg, wf + wi + wo + wg)

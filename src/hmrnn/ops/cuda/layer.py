@@ -41,8 +41,6 @@ class Spec:
     input_gradient: bool  # whether the gradient of the input needs its own log: if it is wanted, with layer norm
     precision: str  # of float32 products
     device: torch.device
-    rows: bool = False  # whether products leave out the rows that copy, see hmrnn.ops.cuda.rows
-    room: tuple[int, ...] = ()  # of the event log of each layer above the first, in events; (): for every row
 
     @property
     def detectors(self) -> int:
@@ -51,7 +49,7 @@ class Spec:
     @property
     def parts(self) -> int:
         """Number of parts (2 or 4) that the sums over 4H in backward products are split into: faster with few rows."""
-        return 4 if self.batch <= 128 or self.rows else 2
+        return 4 if self.batch <= 128 else 2
 
     @property
     def chunks(self) -> int:
@@ -130,9 +128,11 @@ class Layer:
                 self.unit_columns[name, reader] = columns
                 columns += aligned(spec.variant.detector_hidden)
         self.readers = new(columns, self.H).zero_()
-        self._add_products(spec, columns)
+        kept = spec.norm and spec.training  # products of all steps; otherwise of one
+        self.products = new(T + 1 if kept else 1, B, columns)
+        self.product_step = B * columns if kept else 0
+        self.h = new(T + 1, B, self.H)
         self.c_log: Tensor | None = None
-        self._add_states(spec)
         self.c = new(2, B, self.H, dtype=f32)  # step t reads c[t % 2] and writes the other
         self.c_start = new(B, self.H, dtype=f32)
 
@@ -163,29 +163,6 @@ class Layer:
         if spec.training:
             self._add_backward(spec)
 
-    def _add_products(self, spec: Spec, columns: int) -> None:
-        """Create the buffer of products with h: for all steps with layer norm and gradients, otherwise for one."""
-        kept = spec.norm and spec.training
-        self.products = spec.new(spec.steps + 1 if kept else 1, spec.batch, columns)
-        self.product_step = spec.batch * columns if kept else 0
-
-    def _add_states(self, spec: Spec) -> None:
-        """Create the log of h and, for the backward pass, that of c and the gradient of ``hidden``."""
-        T, B, new = spec.steps, spec.batch, spec.new
-        self.h = new(T + 1, B, self.H)
-        self.h_start, self.hidden = self.h[0], self.h[1:]  # hidden: h after each step, whatever the form of the log
-        if spec.training:
-            self.c_log, self.d_hidden = new(T + 1, B, self.H), new(T, B, self.H)
-
-    def _add_gates(self, spec: Spec) -> None:
-        """Create ``ds``, the log of the gradient of the gates, and without layer norm ``s``."""
-        if spec.norm:
-            first = self.columns["U", self.l]  # the log of gradients overwrites that of U·h
-            self.ds = self.products[: spec.steps, :, first : first + self.gates]
-        else:
-            self.s = spec.new(spec.steps, spec.batch, aligned(self.gates))
-            self.ds = self.s[..., : self.gates]  # the gradient of a step overwrites its pre-activations
-
     def _add_backward(self, spec: Spec) -> None:
         """Create the buffers of the backward pass.
 
@@ -193,6 +170,7 @@ class Layer:
         three contributions differ, and each has a slot in a batched product.
         """
         new, T, B, f32, parts = spec.new, spec.steps, spec.batch, torch.float32, spec.parts
+        self.c_log, self.d_hidden = new(T + 1, B, self.H), new(T, B, self.H)
         names = [name for name, read in self.reads.items() if read is not None]
         widths = [aligned(self.input_sizes[name]) for name in names]
         if spec.norm:
@@ -200,39 +178,26 @@ class Layer:
             places = [(slot * parts, 0) for slot in range(slots)]
             self.slots = new(slots * parts, B, self.gates // parts)  # the gradients at the current step
             self.stats = new(T, B, STATS, dtype=f32)
+            first = self.columns["U", self.l]  # the log of the gradient of the gates overwrites that of U·h
+            self.ds = self.products[:T, :, first : first + self.gates]
         else:
             slots, width = 1, sum(widths)
             places = [(0, sum(widths[:i])) for i in range(len(names))]
-        self._add_gates(spec)
+            self.s = new(T, B, aligned(self.gates))
+            self.ds = self.s[..., : self.gates]  # the gradient of a step overwrites its pre-activations
         self.back = new(slots * parts, B, width)
+        self.matrix = new(slots * parts, self.gates // parts, width).zero_()
         self.via: dict[str, Tensor] = {}
-        self.places = dict(zip(names, places))  # the slot of each matrix in ``matrix`` and ``back``, and its column
+        self.blocks: dict[str, Tensor] = {}  # the parts of ``matrix`` that hold V, W and U
         for name, (slot, column) in zip(names, places):
-            self.via[name] = self.back[slot : slot + parts, :, column : column + self.input_sizes[name]]
-        self.blocks: dict[str, Tensor] = {}
-        self._add_matrix(spec, slots, width)
+            span = slice(column, column + self.input_sizes[name])
+            self.via[name] = self.back[slot : slot + parts, :, span]
+            self.blocks[name] = self.matrix[slot : slot + parts].view(self.gates, width)[:, span]
         if self.D1 is not None:
             self.unit_log = new(T, B, self.units, dtype=f32)
             self.d_units = new(T, B, self.units)
             self.unit_back = new(B, self.D1.shape[1])  # the gradient of what the detector read
         self.d_h, self.d_c = self.c  # which the backward pass does not read
-
-    def _add_matrix(self, spec: Spec, slots: int, width: int) -> None:
-        """Create the right operand of the backward product; ``blocks`` are its parts that hold V, W and U."""
-        parts = spec.parts
-        self.matrix = spec.new(slots * parts, self.gates // parts, width).zero_()
-        for name, (slot, column) in self.places.items():
-            block = self.matrix[slot : slot + parts].view(self.gates, width)
-            self.blocks[name] = block[:, column : column + self.input_sizes[name]]
-
-    def source(self, now: int) -> tuple[Tensor, Tensor | None]:
-        """h before (``now`` = 0) or after (1) each step, and the row of each in it; None: they are all in order."""
-        return self.h[now : len(self.h) - 1 + now], None
-
-    def scratch(self, spec: Spec) -> Tensor:
-        """(T or more, B, H): memory for the weight gradients, with layer norm: a log that is no longer needed."""
-        assert self.c_log is not None
-        return self.c_log
 
     def multiply(self, t: int) -> None:
         """Multiply h after step t with all matrices that read it; with dropout, W above reads ``h_seen``."""

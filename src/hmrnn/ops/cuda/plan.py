@@ -112,7 +112,7 @@ class Plan:
         self.probability, self.s_z = (new(T, *like_z, dtype=f32) for _ in range(2))
         self.forced = new(T, *like_z, dtype=f32) if spec.forced else None
         self.noise = new(T, *like_z, dtype=f32) if spec.noise else None
-        self.layers = self._make_layers()
+        self.layers = [Layer(spec, l) for l in range(len(spec.sizes))]
 
         # W·x of all steps: a table for symbols; otherwise in the memory of s, if the first layer logs s
         first = self.layers[0]
@@ -130,8 +130,7 @@ class Plan:
         self._forwards = [
             self._common(layer)
             | self._units(layer)
-            | {"c": layer.c, "dot_own": self.dot_own, "h_seen": layer.h_seen, "hidden": layer.hidden}
-            | {"DECIDES": not spec.rows}
+            | {"c": layer.c, "dot_own": self.dot_own, "h_seen": layer.h_seen, "hidden": layer.h[1:]}
             for layer in self.layers
         ]
         self._backwards: list[dict[str, Any]] = []
@@ -148,14 +147,11 @@ class Plan:
         held = [a for part in (self, *self.layers) for a in vars(part).values() if isinstance(a, Tensor)]
         self.nbytes = sum({a.untyped_storage().data_ptr(): a.untyped_storage().nbytes() for a in held}.values())
 
-    def _make_layers(self) -> Sequence[Layer]:
-        return [Layer(self.spec, l) for l in range(len(self.spec.sizes))]
-
     def _contributions(self, layer: Layer) -> dict[str, Any]:
         """Where kernels find the products U·h, V·h and W·h of a layer."""
         l, row = layer.l, self.table.stride(0)
         contributions: dict[str, Any] = {"below": self.table, "below_row": row, "below_step": self.spec.batch * row}
-        contributions |= {"above": None, "above_row": 0, "above_step": 0, "event": None, "event_above": None}
+        contributions |= {"above": None, "above_row": 0, "above_step": 0}
         for side, name, read in (("own", "U", l), ("above", "V", l + 1), ("below", "W", l - 1)):
             source = self.layers[read] if 0 <= read <= self.spec.detectors else None
             if source is not None and (name, l) in source.columns:
@@ -222,7 +218,7 @@ class Plan:
                 "slot_two": part * parts // 2 if parts > 1 else 2 * layer.H,
             }
         return {
-            **via, **units, **slots, "event_below": None, "d_units": layer.d_units if layer.units else None,
+            **via, **units, **slots, "d_units": layer.d_units if layer.units else None,
             "ds_x": self.ds_x if layer.l == 0 else None, "ds_x_row": aligned(gates),
             "d_s_z": self.d_s_z, "d_hidden": layer.d_hidden, "d_h": layer.d_h, "d_c": layer.d_c,
             "d_boundaries": self.d_boundaries, "d_probabilities": self.d_probabilities, "d_forced": self.d_forced,
@@ -230,17 +226,6 @@ class Plan:
             "d_gate_now": self.d_gate_now, "temperature": self.temperature, "STRAIGHT": self.spec.straight_through,
             "DETACHED": self.spec.variant.boundary == "reinforce", "PARTS": parts,
         }  # fmt: skip
-
-    def take(self, other: Plan) -> None:
-        """Copy weights and inputs from a plan that differs in the room of its logs only."""
-        self.live = other.live
-        for mine, theirs in zip((self, *self.layers), (other, *other.layers)):
-            fields = [(vars(mine), vars(theirs))]
-            fields += [(a, vars(theirs)[name]) for name, a in vars(mine).items() if isinstance(a, dict)]
-            for into, given in fields:
-                for name, a in into.items():
-                    if isinstance(a, Tensor) and a.shape == given[name].shape:
-                        a.copy_(given[name])
 
     def load_weights(self, weights: Sequence[LayerWeights]) -> None:
         pairs: Pairs = [(self.W_x, weights[0].W[: self.layers[0].gates])]
@@ -273,7 +258,7 @@ class Plan:
         else:
             pairs.append((self.x, source if self.live is None else source.masked_fill(~self.live[..., None], 0)))
         for layer, h, c in zip(self.layers, state.h, state.c):
-            pairs += [(layer.h_start, h), (layer.c_start, c)]
+            pairs += [(layer.h[0], h), (layer.c_start, c)]
         if kept is not None:
             pairs += [(layer.kept, mask) for layer, mask in zip(self.layers, kept) if layer.kept is not None]
         if seen is not None:
@@ -302,7 +287,7 @@ class Plan:
             )
         for layer, arguments in zip(self.layers, self._forwards):
             kernels.start[(B,)](layer.c_start, **taken(kernels.start, arguments))
-            self._start_products(layer)
+            torch.mm(layer.h[0], layer.readers.t(), out=layer.products[0])
         with self.lanes.forked():
             if spec.training:
                 with self.lanes.background():  # for the backward pass
@@ -311,29 +296,21 @@ class Plan:
                             block.copy_(layer.packed(name, self.layers))
             for t in range(spec.steps):
                 for layer, arguments in zip(self.layers, self._forwards):
-                    self._forward_stage(t, layer, arguments)
-
-    def _start_products(self, layer: Layer) -> None:
-        """Launch the products with the initial h."""
-        torch.mm(layer.h_start, layer.readers.t(), out=layer.products[0])
-
-    def _forward_stage(self, t: int, layer: Layer, arguments: dict[str, Any]) -> None:
-        with self.lanes.stage(layer.l):
-            self.kernels.cell_forward[(self.spec.batch,)](t, **arguments)
-            layer.multiply(t)
+                    with self.lanes.stage(layer.l):
+                        kernels.cell_forward[(B,)](t, **arguments)
+                        layer.multiply(t)
 
     def result(self) -> Result:
         """Copies of the results of the forward pass."""
         end, layers = self.spec.steps, self.layers
-        logs = [*(layer.hidden for layer in layers), self.z[1:], self.probability]
-        ends = [*(layer.hidden[-1] for layer in layers), *(layer.c[end % 2] for layer in layers), self.z[end]]
+        logs = [*(layer.h[1:] for layer in layers), self.z[1:], self.probability]
+        ends = [*(layer.h[end] for layer in layers), *(layer.c[end % 2] for layer in layers), self.z[end]]
         ends += [] if self.pending is None else [self.pending[end]]
         masked = [] if self.live is None else [log * self.live[..., None] for log in logs]
         plain = ends if masked else logs + ends
         copies = [torch.empty_like(a) for a in plain]
         copy_all(zip(copies, plain))
-        flat, L = masked + copies, len(layers)
-        return unflattened(flat, L)
+        return unflattened(masked + copies, len(layers))
 
     def load_gradients(self, grads: Sequence[Tensor | None]) -> None:
         """Copy the gradients of hidden, boundaries, probabilities, h, c, z and pending gates; None stands for zeros."""
@@ -353,16 +330,13 @@ class Plan:
         with self.lanes.forked():
             for t in reversed(range(spec.steps)):
                 for layer, arguments in zip(reversed(self.layers), reversed(self._backwards)):
-                    self._backward_stage(t, layer, arguments)
+                    with self.lanes.stage(layer.l):
+                        kernels.cell_backward[(B,)](t, **arguments)
+                        torch.bmm(layer.gradient_at(spec, t), layer.matrix, out=layer.back)
+                        if layer.D1 is not None:
+                            torch.mm(layer.d_units[t], layer.D1, out=layer.unit_back)
         for arguments in self._backwards:
             kernels.finish[(B,)](**taken(kernels.finish, arguments), NORM=spec.norm)
-
-    def _backward_stage(self, t: int, layer: Layer, arguments: dict[str, Any]) -> None:
-        with self.lanes.stage(layer.l):
-            self.kernels_backward.cell_backward[(self.spec.batch,)](t, **arguments)
-            torch.bmm(layer.gradient_at(self.spec, t), layer.matrix, out=layer.back)
-            if layer.D1 is not None:
-                torch.mm(layer.d_units[t], layer.D1, out=layer.unit_back)
 
     def state_gradients(self) -> list[Tensor | None]:
         """The gradients of the initial h, c, z and pending gates and of forced boundaries: buffers, to be copied."""
