@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hmrnn.cli import models
 from hmrnn.cli.arguments import ExportArguments
 from hmrnn.cli.terminal import say
 from hmrnn.pretrained.export import carried, export
@@ -10,7 +11,13 @@ from hmrnn.pretrained.write import CARD
 
 
 def run(arguments: ExportArguments) -> int:
-    out = export(arguments.model, arguments.out, half=arguments.half)
+    if arguments.own():
+        models.run("export", arguments)
+    return 0 if arguments.out is None else _export(arguments, arguments.out)
+
+
+def _export(arguments: ExportArguments, path: str) -> int:
+    out = export(arguments.model, path, half=arguments.half)
     size = sum(path.stat().st_size for path in out.iterdir())
     own = carried(locate(arguments.model)) is not None
     card = f"its card is that of {arguments.model}" if own else f"its card, {out / CARD}, is yours to complete"

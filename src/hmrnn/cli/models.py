@@ -20,7 +20,7 @@ def run(command: str, arguments: Any) -> int:
 
 def opened(command: str, arguments: Any) -> tuple[Any, Any]:
     """The model of a command, and a function that carries the command out; InputError if they do not go together."""
-    model = load(arguments.model, device=choose_device(arguments.device))
+    model = load(arguments.model, device=choose_device(getattr(arguments, "device", "cpu")))
     reads = kind.of(model.config)
     do = getattr(reads.commands(show_progress), command, None)
     if do is None:

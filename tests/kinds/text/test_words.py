@@ -279,6 +279,37 @@ def test_an_export_in_16_bits_keeps_the_lexicon(trained, tmp_path):
     assert f"| parameters | {parameters:,}, of 16 bits |" in (tmp_path / "small" / "README.md").read_text()
 
 
+def test_a_tokenizer_of_the_words_of_a_run(trained, tmp_path):
+    assert tiny.hmrnn("export", "-m", trained / "run", "--tokenizer", tmp_path / "made") == 0
+    pieces = [piece for piece, _ in json.loads((tmp_path / "made" / "tokenizer.json").read_text())["model"]["vocab"]]
+    assert {*WORDS, *"abcdefgh"} <= {*pieces}
+    model = load(trained / "run")
+    symbols = model.vocabulary.encode((trained / "book.txt").read_text().replace(" ", ""))
+    every = model.count_words(symbols, least=0)
+    assert sum(len(word) * count for word, count in every.items()) == pytest.approx((symbols > 0).sum(), rel=0.02)
+    assert model.count_words(symbols, least=9) == {word: count for word, count in every.items() if count >= 9}
+
+
+def test_ends_by_their_probability(trained, capsys):
+    model, text = load(trained / "run"), (trained / "book.txt").read_text()[:400]
+    for find in (model.find_words, model.segment):
+        few, many = (find(text, threshold=x) for x in (0.9, 0.1))
+        assert {*few.ends(1)} < {*many.ends(1)}
+        chances = few.probabilities[:-1, 0]
+        assert few.ends(1)[:-1] == (np.flatnonzero(chances >= 0.9) + 1).tolist()
+        with refused("threshold"):
+            find(text, threshold=1.0)
+    with refused("threshold"):
+        model.segment(text, by="detectors", threshold=0.5)
+    shown = []
+    for how in ("--prefer recall", "--threshold 0.2", "--prefer precision", "--threshold 0.8", "--threshold 0.999"):
+        assert tiny.hmrnn("segment", text, "-m", trained / "run", "--format", "words", *how.split()) == 0
+        shown.append(capsys.readouterr().out.split())
+    assert shown[0] == shown[1]
+    assert shown[2] == shown[3]
+    assert len(shown[4]) < len(shown[0])
+
+
 def test_a_single_layer_with_a_head_is_refused_with_a_reason():
     vocabulary = Vocabulary("characters", tuple("abc"))
     config = dataclasses.replace(words_config(num_layers=1, longest=4), detectors=DetectorConfig())

@@ -182,7 +182,17 @@ class ExportArguments(OfModels):
 
     model: str = option(dataclasses.MISSING, "MODEL", "-m")
     """A run directory (its best checkpoint is used), a checkpoint directory, or the name of a bundled model."""
-    out: str = option(dataclasses.MISSING, "PATH")
+    out: str | None = option(None, "PATH")
     """The directory to write, which must not exist."""
-    half: bool = False
+    half: bool = option(False, needs="out")
     """Round the weights to 16 bits, which halves the size."""
+
+    def check(self) -> None:
+        super().check()
+        if self.out is None and not self.own():
+            raise InputError("--out names the directory to write; give it")
+
+    def own(self) -> list[str]:
+        """The options given that only the model's kind of data has: what is written beside, or instead."""
+        common = {field.name for field in dataclasses.fields(ExportArguments)}
+        return [field.name for field in self.given() if field.name not in common]

@@ -30,6 +30,8 @@ from hmrnn.kinds.text.gold import against_removed_spaces, against_white_space
 from hmrnn.kinds.text.large_files import segment_files
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.report import demo, sections
+from hmrnn.kinds.text.words.ends import PREFER
+from hmrnn.kinds.text.words.tokenizer import write_tokenizer
 from hmrnn.pretrained.commands import SequenceCommands, agreement, in_bits, measured
 from hmrnn.reading.conditions import encoded
 from hmrnn.reading.sample import check_room
@@ -80,7 +82,9 @@ class TextCommands(SequenceCommands):
         by_head = arguments.by != "detectors" and model.network.segments is not None
         words_alone = by_head and (arguments.lexicon or arguments.format != "levels")
         find = model.find_words if words_alone else partial(model.segment, by=arguments.by)
-        found = find(text, unknown=arguments.unknown, progress=self.progress("segmenting"))
+        found = find(
+            text, unknown=arguments.unknown, threshold=_threshold(arguments), progress=self.progress("segmenting")
+        )
         if arguments.lexicon:
             yield Section(lines="\n".join(f"{count}\t{word}" for word, count in found.lexicon()))
         elif arguments.format != "levels":
@@ -91,7 +95,21 @@ class TextCommands(SequenceCommands):
     def words(self, model: TextModel, arguments: Any) -> Segmentation:
         """The words of a file by the segmental head."""
         text = inputs.read_text(None, arguments.file, model.vocabulary.kind)
-        return model.find_words(text, unknown=arguments.unknown, progress=self.progress("segmenting"))
+        return model.find_words(
+            text, unknown=arguments.unknown, threshold=_threshold(arguments), progress=self.progress("segmenting")
+        )
+
+    def export(self, model: TextModel, arguments: Any) -> Iterator[Section]:
+        """Write the words that the head finds in the model's own text as a tokenizer."""
+        if model.network.segments is None:
+            raise InputError(
+                "only a model with a segmental head, of the preset words, has words to make a tokenizer of"
+            )
+        corpus = model.corpus(progress=self.progress("reading"))
+        counts = model.count_words(corpus.train, progress=self.progress("segmenting"))
+        folder = Path(os.path.expanduser(arguments.tokenizer))
+        pieces = write_tokenizer(folder, counts, model.vocabulary, spaces=not model.config.data.remove_spaces)
+        yield Section(text=f"wrote {folder}: a tokenizer of {len(pieces):,} pieces, and vocab.tsv with their scores")
 
     def _stream(self, model: TextModel, arguments: Any) -> Iterator[Section]:
         if arguments.unknown == "skip":
@@ -202,6 +220,10 @@ class TextCommands(SequenceCommands):
         if config.data.format == "lines":
             return "generate -m {} --samples 5"
         return f"segment -m {{}} {shlex.quote(words_of(corpus))}" if config.model.detectors else "generate -m {}"
+
+
+def _threshold(arguments: Any) -> float | None:
+    return arguments.threshold if arguments.prefer is None else PREFER[arguments.prefer]
 
 
 def _source(arguments: Any) -> tuple[str | None, str | None]:

@@ -79,32 +79,50 @@ class TextModel(Model):
         primed: bool = True,
         condition: ConditionLike = None,
         by: By | None = None,
+        threshold: float | None = None,
         progress: Progress = None,
     ) -> Segmentation:
         """The segments of ``text``, at every level.
 
         ``by`` "head" takes those of level 1 from the segmental head of a model that has one, which is the default
-        there; "detectors" takes what the detectors found reading left to right.
+        there; "detectors" takes what the detectors found reading left to right. With a ``threshold`` the head's
+        segments end where an end is at least so probable, instead of being the most probable together.
         """
         reading = self._read(text, "segment", unknown)
-        return self._segment_all([reading], 1, primed, condition, by, progress)[0]
+        return self._segment_all([reading], 1, primed, condition, by, threshold, progress)[0]
 
     def find_words(
-        self, text: str, *, unknown: Unknown = "replace", primed: bool = True, progress: Progress = None
+        self,
+        text: str,
+        *,
+        unknown: Unknown = "replace",
+        primed: bool = True,
+        threshold: float | None = None,
+        progress: Progress = None,
     ) -> Segmentation:
         """The segments of level 1 alone, as :meth:`segment` finds them, in less time: only a segmental head that reads
-        the text itself reads it. Operations and norms are 0, and probabilities those of the cuts, 0 or 1.
+        the text itself reads it. Operations and norms are 0.
         """
         head = self.network.segments
         if head is not None and head.reader is None:
-            return self.segment(text, unknown=unknown, primed=primed, progress=progress)
+            return self.segment(text, unknown=unknown, primed=primed, threshold=threshold, progress=progress)
         reading = self._read(text, "segment", unknown)
         symbols = self._primed(reading.indices, primed)
         T = len(reading.indices)
-        ends = HeadScores(self.network, symbols, len(symbols) - T, progress).words()[-T:, None]
+        found = HeadScores(self.network, symbols, len(symbols) - T, threshold, progress)
+        ends, chances = (part[-T:, None] for part in (found.words(), found.chances()))
         nothing = np.zeros((T, 2), np.uint8)
-        found = Segmentation(tuple(self.vocabulary.pieces(reading.indices)), ends, ends, nothing, nothing)
-        return found.regroup(reading.symbols, reading.counts)
+        result = Segmentation(tuple(self.vocabulary.pieces(reading.indices)), ends, chances, nothing, nothing)
+        return result.regroup(reading.symbols, reading.counts)
+
+    def count_words(self, symbols: np.ndarray, least: float = 0.1, progress: Progress = None) -> dict[str, float]:
+        """How often the segmental head expects each word in a text of symbols (T,), of those that it expects so often.
+
+        Words that it does not choose are among them: they may be words elsewhere.
+        """
+        found = HeadScores(self.network, symbols, progress=progress).counts(least)
+        words = ((self.vocabulary.decode(word).strip(), count) for word, count in found.items())
+        return {word: count for word, count in words if word}
 
     def segment_many(
         self,
@@ -115,6 +133,7 @@ class TextModel(Model):
         primed: bool = True,
         condition: ConditionLike = None,
         by: By | None = None,
+        threshold: float | None = None,
         progress: Progress = None,
     ) -> list[Segmentation]:
         """As :meth:`segment`, for each text by itself; ``batch`` texts of similar length are read side by side.
@@ -124,7 +143,7 @@ class TextModel(Model):
         if isinstance(texts, str):
             raise InputError("texts must be a list of texts; got one text: use segment")
         readings = [self._read(text, "segment", unknown) for text in texts]
-        return self._segment_all(readings, argument("batch", batch, Count), primed, condition, by, progress)
+        return self._segment_all(readings, argument("batch", batch, Count), primed, condition, by, threshold, progress)
 
     def _segment_all(
         self,
@@ -133,11 +152,14 @@ class TextModel(Model):
         primed: bool,
         condition: ConditionLike,
         by: By | None,
+        threshold: float | None,
         progress: Progress,
     ) -> list[Segmentation]:
         prime = self.prime if primed else ()
         by = by or ("detectors" if self.network.segments is None else "head")
-        ends = partial(HeadScores, self.network, read=len(prime)) if by == "head" else None
+        if by == "detectors" and threshold is not None:
+            raise InputError("is for the ends of a segmental head", setting="threshold", value=threshold)
+        ends = partial(HeadScores, self.network, read=len(prime), threshold=threshold) if by == "head" else None
         with conditioned(self.network, self.as_condition(condition, len(readings))):
             found = segment_many(
                 self.network,

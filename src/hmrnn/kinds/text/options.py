@@ -26,7 +26,18 @@ class Score(Given):
 
 
 @dataclasses.dataclass(frozen=True)
-class Segment(Given):
+class Ends(Options):
+    """How sure a segmental head must be of the end of a word."""
+
+    threshold: float | None = option(None, "X")
+    """End words where the head gives that at least this probability, instead of the most probable words together."""
+    prefer: Literal["precision", "recall"] | None = option(None, without=("threshold",))
+    """precision: fewer ends, of which more are right (threshold 0.8); recall: more ends, so that fewer are missed
+    (0.2)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment(Ends, Given):
     by: Literal["head", "detectors"] | None = option(None, without=("stream",))
     """Where the words (level 1) of a model trained by the preset words come from: its segmental head, which reads the
     whole text and is the default, or its detectors, which read left to right, as --stream does."""
@@ -83,4 +94,19 @@ class Evaluate(Options):
     """Dynamic evaluation: symbols between two updates of the weights; 100 if not given."""
 
 
-OPTIONS = {"evaluate": Evaluate, "score": Score, "segment": Segment, "plot": Given, "generate": Generate}
+@dataclasses.dataclass(frozen=True)
+class Export(Options):
+    tokenizer: str | None = option(None, "DIR")
+    """Write the words of a model trained by the preset words as a tokenizer, which PreTrainedTokenizerFast and
+    Tokenizer.from_file load, to this new directory; alone, or beside --out."""
+
+
+OPTIONS = {
+    "evaluate": Evaluate,
+    "score": Score,
+    "segment": Segment,
+    "plot": Given,
+    "generate": Generate,
+    "export": Export,
+    "words": Ends,
+}

@@ -9,13 +9,13 @@ import numpy as np
 from hmrnn.reading.vocabulary import Kind
 
 # White space inside a line. Line ends are kept.
-_CHARACTERS = np.array([0x09, 0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000])
-_BYTES = _CHARACTERS[:2]
+CHARACTERS = np.array([0x09, 0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000])
+_BYTES = CHARACTERS[:2]
 
 
 def is_space(codes: np.ndarray, kind: Kind) -> np.ndarray:
     """Which code points or byte values are white space inside a line (of bytes: space and tab)."""
-    return np.isin(codes, _BYTES if kind == "bytes" else _CHARACTERS)
+    return np.isin(codes, _BYTES if kind == "bytes" else CHARACTERS)
 
 
 def without_spaces(blocks: Iterable[np.ndarray], kind: Kind) -> Iterator[tuple[np.ndarray, np.ndarray]]:

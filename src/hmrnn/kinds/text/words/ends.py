@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 _SIDE_BY_SIDE = 256
 _BLOCK = 512  # symbols that a head with a reader of its own reads at a time, after as many before them
 _COLUMNS = 16  # such blocks side by side
+_SHARPNESS = 0.5
+"""The factor of scores with which probabilities of ends come true: by repeated reading a head becomes too sure."""
+_SOME = 0.003  # a segment that is less probable is not counted
+PREFER = {"precision": 0.8, "recall": 0.2}
+"""Thresholds for ends of which few are wrong, and for few that are missed."""
 
 
 class HeadScores:
@@ -29,6 +35,7 @@ class HeadScores:
         model: a language model with a segmental head.
         symbols: (T,): indices of the text.
         read: symbols at the start that are read but not cut, the prime; words begin after them.
+        threshold: words end where that is at least so probable; by default, as in the most probable segmentation.
         progress: called with the symbols that a head with a reader of its own has read and their number.
     """
 
@@ -37,11 +44,15 @@ class HeadScores:
         model: LanguageModel,
         symbols: np.ndarray,
         read: int = 0,
+        threshold: float | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         if model.segments is None:
             raise InputError("this model has no segmental head; use its detectors, or train with the preset words")
+        if threshold is not None and not 0 < threshold < 1:
+            raise InputError("must lie between 0 and 1", setting="threshold", value=threshold)
         self.head, self.longest, self.read = model.segments, model.segments.longest, read
+        self.threshold = threshold
         self.device = next(model.parameters()).device
         self.symbols = np.concatenate([symbols.astype(np.int64), np.full(self.longest + 1, NONE)])
         self.rules = self.head.rules.cpu().numpy()  # type: ignore[operator]
@@ -84,6 +95,8 @@ class HeadScores:
 
     def words(self) -> np.ndarray:
         """(T,) bool: whether a word ends after each symbol; always at the last."""
+        if self.threshold is not None:
+            return self.chances() >= self.threshold
         result = np.zeros(len(self.scores), bool)
         for places, scores in self._batches():
             for (start, end), ends in zip(places, best_segmentation(scores)):
@@ -93,11 +106,26 @@ class HeadScores:
     def chances(self) -> np.ndarray:
         """(T,) float32: the probability that a word ends after each symbol."""
         result = np.ones(len(self.scores), np.float32)
-        for places, scores in self._batches():
-            likely = sum_segmentations(scores).boundaries().clamp(0, 1).numpy()  # (T, B): before each symbol
-            for b, (start, end) in enumerate(places):
-                result[start : end - 1] = likely[1 : end - start, b]
+        for (start, end), segments in self._posteriors():
+            result[start : end - 1] = segments.sum(1)[1:].clip(0, 1)
         return result
+
+    def counts(self, least: float) -> dict[tuple[int, ...], float]:
+        """How often each segment is expected, of those that are expected at least so often."""
+        found: dict[bytes, float] = collections.defaultdict(float)
+        for (start, _), segments in self._posteriors():
+            at, length = np.nonzero(segments > _SOME)
+            ends = (start + at + length + 1).tolist()
+            for first, end, chance in zip((start + at).tolist(), ends, segments[at, length].tolist()):
+                found[self.symbols[first:end].tobytes()] += chance
+        return {tuple(np.frombuffer(key, np.int64).tolist()): n for key, n in found.items() if n >= least}
+
+    def _posteriors(self) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
+        """The probabilities (T, K) of the segments of each part, and its start and end."""
+        for places, scores in self._batches():
+            segments = sum_segmentations(_SHARPNESS * scores).segments.numpy()
+            for b, (start, end) in enumerate(places):
+                yield (start, end), segments[: end - start, :, b]
 
     def _batches(self) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
         """Parts between cuts that must be, which are segmented by themselves, many of similar length side by side.

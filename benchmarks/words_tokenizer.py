@@ -1,0 +1,112 @@
+"""A tokenizer of learned words beside the model that it came from, SentencePiece and a Viterbi of our own.
+
+    python benchmarks/words_tokenizer.py RUN... [--out FILE.jsonl]
+
+RUN is a directory of ``hmrnn words`` on a text with spaces. Its tokenizer is written, loaded by ``transformers`` or
+``tokenizers``, and cuts the lines of the test part, as do the head and SentencePiece's unigram and BPE models of equal
+vocabulary, trained on the training part without its spaces. Needs tokenizers and sentencepiece.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hmrnn import load
+from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.words.segmental import best_segmentation
+from hmrnn.kinds.text.words.tokenizer import write_tokenizer
+from words_suite import lines_of, scored
+
+
+def spaced(corpus: Corpus, part: str) -> list[list[str]]:
+    """The words of each line of a part."""
+    text, spaces = corpus.vocabulary.decode(getattr(corpus, part)), corpus.spaces[part]
+    marked = "".join(c + " " * bool(space) for c, space in zip(text, spaces))
+    return [line.split() for line in marked.split("\n") if line.strip()]
+
+
+def viterbi(line: str, scores: dict[str, float]) -> list[str]:
+    """The most probable pieces of a line."""
+    longest = max(map(len, scores))
+    table = np.full((len(line), longest, 1), -1e30)
+    for start in range(len(line)):
+        for k in range(min(longest, len(line) - start)):
+            table[start, k, 0] = scores.get(line[start : start + k + 1], -1e30)
+    [ends] = best_segmentation(torch.from_numpy(table))
+    return [line[a:b] for a, b in itertools.pairwise([0, *ends])]
+
+
+def sentencepiece(kind: str, size: int, lines: list[str]) -> Callable[[str], list[str]]:
+    import sentencepiece
+
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "text").write_text("\n".join(lines), encoding="utf-8")
+        sentencepiece.SentencePieceTrainer.train(
+            input=f"{folder}/text", model_prefix=f"{folder}/model", vocab_size=size, model_type=kind,
+            character_coverage=1.0, add_dummy_prefix=False, normalization_rule_name="identity", minloglevel=2,
+            hard_vocab_limit=False, max_sentence_length=1 << 20,
+        )  # fmt: skip
+        model = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/model.model")
+    return lambda line: model.encode(line, out_type=str)
+
+
+def fast(folder: Path) -> Callable[[str], list[str]]:
+    try:
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        print(type(tokenizer).__name__, len(tokenizer))
+        return tokenizer.tokenize
+    except ImportError:
+        from tokenizers import Tokenizer
+
+        loaded = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        return lambda line: loaded.encode(line).tokens
+
+
+def compare(run: str) -> dict[str, object]:
+    model = load(run)
+    corpus = model.corpus()
+    lines = spaced(corpus, "test")
+    whole = {"".join(words): words for words in lines}
+    cut = model.find_words("\n".join(whole)).spaced().split("\n")
+    by_head = dict(zip(whole, map(str.split, cut)))
+    with tempfile.TemporaryDirectory() as place:
+        scores = write_tokenizer(Path(place, "tokenizer"), model.count_words(corpus.train), corpus.vocabulary)
+        tokenize = fast(Path(place, "tokenizer"))
+    known = [line for line in whole if set(line) <= set(map(str, corpus.vocabulary.symbols))]
+    same = sum(tokenize(line) == viterbi(line, scores) for line in known)
+    train = ["".join(words) for words in lines_of(corpus)]
+    rivals = {f"SentencePiece {kind}": sentencepiece(kind, len(scores), train) for kind in ("unigram", "bpe")}
+    ways = {"head": by_head.__getitem__, "tokenizer": tokenize, **rivals}
+    result: dict[str, object] = {"corpus": corpus.name, "pieces": len(scores), "lines": len(known), "as Viterbi": same}
+    symbols = sum(map(len, whole))
+    for name, way in ways.items():
+        pieces = sum(len(way(line)) for line in whole)
+        result[name] = {"boundary, word F1": scored(list(whole.values()), way), "symbols per piece": symbols / pieces}
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", nargs="+")
+    parser.add_argument("--out")
+    given = parser.parse_args()
+    for run in given.run:
+        line = json.dumps(compare(run), ensure_ascii=False)
+        print(line, flush=True)
+        if given.out:
+            with open(given.out, "a", encoding="utf-8") as file:
+                file.write(line + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""A lexicon as files that tokenizers read: a Unigram model of Hugging Face, and a list of pieces as SentencePiece has.
+
+The pieces are words with the log of their share, and every symbol of the vocabulary by itself, for what is no word.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from hmrnn.errors import InputError
+from hmrnn.kinds.text.spaces import CHARACTERS
+from hmrnn.pretrained.write import check_new
+from hmrnn.reading.vocabulary import Vocabulary
+from hmrnn.utils.files import write
+
+UNKNOWN = "<unk>"
+_LINE_ENDS = r"[\n\r]"
+
+
+def scored(counts: Mapping[str, float], vocabulary: Vocabulary) -> dict[str, float]:
+    """The log-probability of each piece: words, the most frequent first, then symbols that are none."""
+    total = sum(counts.values())
+    scores = {
+        word: math.log(count / total) for word, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    }
+    alone = min(scores.values(), default=0.0) - 1
+    return scores | {str(symbol): alone for symbol in vocabulary.symbols if symbol not in scores}
+
+
+def write_tokenizer(
+    folder: Path, counts: Mapping[str, float], vocabulary: Vocabulary, *, spaces: bool = False
+) -> dict[str, float]:
+    """Write a tokenizer of words with their counts to a new ``folder``; returns its pieces and their scores.
+
+    tokenizer.json and tokenizer_config.json are what ``PreTrainedTokenizerFast`` and ``Tokenizer.from_file`` load;
+    vocab.tsv has a piece and its score per line. Line ends are pieces of their own, and white space within a line is
+    left out unless ``spaces``.
+    """
+    if vocabulary.kind != "characters":
+        raise InputError("a tokenizer has pieces of characters, and this model reads bytes")
+    check_new(folder)
+    scores = scored(counts, vocabulary)
+    space = "".join(rf"\x{{{code:x}}}" for code in CHARACTERS.tolist())
+    tokenizer = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {
+                "id": 0, "content": UNKNOWN, "single_word": False, "lstrip": False, "rstrip": False,
+                "normalized": False, "special": True,
+            }
+        ],
+        "normalizer": None if spaces else {"type": "Replace", "pattern": {"Regex": f"[{space}]"}, "content": ""},
+        "pre_tokenizer": {
+            "type": "Split", "pattern": {"Regex": _LINE_ENDS}, "behavior": "Isolated", "invert": False
+        },
+        "post_processor": None,
+        "decoder": {"type": "Fuse"},
+        "model": {
+            "type": "Unigram", "unk_id": 0, "vocab": [[UNKNOWN, 0.0], *scores.items()], "byte_fallback": False
+        },
+    }  # fmt: skip
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": UNKNOWN, "clean_up_tokenization_spaces": False}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in (("tokenizer.json", tokenizer), ("tokenizer_config.json", config)):
+        write(folder / name, f"{json.dumps(content, ensure_ascii=False, indent=1)}\n".encode())
+    shown = ((piece, score) for piece, score in {UNKNOWN: 0.0, **scores}.items() if piece.strip())
+    lines = "".join(f"{piece}\t{score:.6g}\n" for piece, score in shown)
+    write(folder / "vocab.tsv", lines.encode())
+    return scores
