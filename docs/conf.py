@@ -2,6 +2,7 @@
 
 Pages are plain Markdown that also reads well without Sphinx. What is generated takes the place of a comment such as
 ``<!-- generated: settings -->``, by the function of that name in docs/generate.py.
+What follows the name is its argument.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ autodoc_typehints = "none"
 
 def fill(app: Sphinx, page: str, source: list[str]) -> None:
     """Replace the comments for generated text."""
-    text = re.sub(r"<!-- generated: (\w+) -->", lambda found: getattr(generate, found[1])(), source[0])
+
+    def generated(found: re.Match[str]) -> str:
+        return getattr(generate, found[1])(*filter(None, [found[2]]))
+
+    text = re.sub(r"<!-- generated: (\w+)(?: (.+))? -->", generated, source[0])
     if page == root_doc:
         text += generate.contents(text)
     source[0] = text

@@ -18,6 +18,7 @@ from hmrnn.cli.arguments import ARGUMENTS, arguments_of
 from hmrnn.cli.parse import parser_of
 from hmrnn.config import SECTIONS
 from hmrnn.config.checks import Setting, settings_of
+from hmrnn.ops import reference
 from hmrnn.optim import Muon
 
 PRESETS = kind.presets()
@@ -100,6 +101,14 @@ def commands() -> str:
         rows = [[_words(action), _plain((action.help or "").replace("%%", "%"))] for action in actions]
         made.append(_table(["argument", "meaning"], rows))
     return "\n\n".join(made)
+
+
+def code(equation: str) -> str:
+    """The lines of the reference whose comment begins with the number of an equation, such as (5)."""
+    lines = inspect.getsource(reference.layer_step).splitlines()
+    first = next(k for k, line in enumerate(lines) if line.startswith(f"    # {equation}"))
+    last = next(k for k, line in enumerate([*lines, ""]) if k > first and not line)
+    return "\n".join(["```python", *(line[4:] for line in lines[first:last]), "```"])
 
 
 def names() -> str:
