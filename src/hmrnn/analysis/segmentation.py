@@ -78,7 +78,7 @@ class Segmentation:
 
     def __post_init__(self) -> None:
         self.symbols = tuple(self.symbols)
-        if not self.symbols or not all(isinstance(symbol, str) for symbol in self.symbols):
+        if not self.symbols or not all(issubclass(kind, str) for kind in {*map(type, self.symbols)}):
             raise InputError("symbols must be one or more strings; got none, or something else among them")
         self.boundaries = _whole("boundaries", self.boundaries, 1)
         self.probabilities = np.asarray(self.probabilities, np.float32)

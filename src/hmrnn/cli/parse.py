@@ -38,7 +38,11 @@ def parse(
     found, unknown = parser.parse_known_args(words)
     if unknown:
         _refuse(unknown, parser)
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in vars(found).items()}
+    piped = {one.name for one in settings_of(kind, default) if one.field.metadata.get("piped")}
+    return {
+        name: tuple(value or ["-"] * (name in piped)) if isinstance(value, list) else value
+        for name, value in vars(found).items()
+    }
 
 
 def print_help(kind: type, program: str, default: Any, **which: Collection[str]) -> None:
@@ -118,7 +122,9 @@ def _add(group: Any, setting: Setting, alias: str | None, doc: str, lacks: Colle
     place = field.metadata.get("positional")
     if typing.get_origin(kind) is tuple:
         kind, *rest = typing.get_args(kind)
-        more["nargs"] = 1 + len(rest) if ... not in rest else "*" if "." in name or place else "+"
+        more["nargs"] = (
+            1 + len(rest) if ... not in rest else "*" if "." in name or place or field.metadata.get("piped") else "+"
+        )
     if typing.get_origin(kind) is Literal:
         more["choices"] = [value for value in typing.get_args(kind) if f"{name} {value}" not in lacks]
         kind = type(more["choices"][0])

@@ -13,6 +13,7 @@ def option(default: Any, metavar: str = "", alias: str = "", **metadata: Any) ->
     """A field of a command's options. ``metadata`` may hold
 
     ``positional``: True for an argument without a flag; ``file``: True if the value names files that must exist;
+    ``piped``: True if an option of files stands for standard input, "-", where none is named;
     ``needs``: the option without which this one has no effect; ``without``: those that it cannot be combined with;
     ``least`` and ``most``: the bounds of a number.
     """
@@ -55,7 +56,7 @@ class Options:
             if least is not None and not least <= value <= (value if most is None else most):
                 at_most = "" if most is None else f" and at most {most}"
                 raise InputError(f"{named(field)} must be at least {least}{at_most}; got {value}")
-            if field.metadata.get("file"):
+            if field.metadata.get("file") and value != ("-",):
                 check_files(*([value] if isinstance(value, str) else value))
 
 

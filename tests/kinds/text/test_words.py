@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import io
 import itertools
 import json
 
@@ -308,6 +309,17 @@ def test_ends_by_their_probability(trained, capsys):
     assert shown[0] == shown[1]
     assert shown[2] == shown[3]
     assert len(shown[4]) < len(shown[0])
+
+
+def test_standard_input_is_segmented_line_by_line(trained, monkeypatch, capsys):
+    lines = ["abc de fgh", "", "hhg cab"]
+    stdin = io.TextIOWrapper(io.BytesIO("\n".join([*lines, ""]).encode()))
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert tiny.hmrnn("segment", "-m", trained / "run", "--stream") == 0
+    model = load(trained / "run")
+    expected = [model.find_words(line).spaced() if line else "" for line in lines]
+    assert capsys.readouterr().out.splitlines() == expected
+    assert tiny.hmrnn("segment", "-m", trained / "run", "--stream", trained / "book.txt") == 2  # without --out
 
 
 def test_a_single_layer_with_a_head_is_refused_with_a_reason():

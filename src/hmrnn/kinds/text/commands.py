@@ -74,17 +74,20 @@ class TextCommands(SequenceCommands):
         yield in_bits(result, result.symbols, model.vocabulary.unit)
 
     def segment(self, model: TextModel, arguments: Any) -> Iterator[Section]:
-        if arguments.stream:
+        if arguments.stream and arguments.out:
             yield from self._stream(model, arguments)
+            return
+        by_head = arguments.by != "detectors" and model.network.segments is not None
+        words_alone = by_head and (arguments.lexicon or arguments.format != "levels" or arguments.stream)
+        how: dict[str, Any] = {"unknown": arguments.unknown, "threshold": _threshold(arguments)}
+        find = partial(model.find_words if words_alone else partial(model.segment, by=arguments.by), **how)
+        if arguments.stream:
+            for line in inputs.read_lines(None, None, model.vocabulary.kind):
+                yield find(line).spaced() + "\n" if line.strip() else "\n"
             return
         text = self.read(model, arguments)
         _point_out(text, "segment --stream FILE --out FOLDER")
-        by_head = arguments.by != "detectors" and model.network.segments is not None
-        words_alone = by_head and (arguments.lexicon or arguments.format != "levels")
-        find = model.find_words if words_alone else partial(model.segment, by=arguments.by)
-        found = find(
-            text, unknown=arguments.unknown, threshold=_threshold(arguments), progress=self.progress("segmenting")
-        )
+        found = find(text, progress=self.progress("segmenting"))
         if arguments.lexicon:
             yield Section(lines="\n".join(f"{count}\t{word}" for word, count in found.lexicon()))
         elif arguments.format != "levels":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from hmrnn.errors import InputError
 from hmrnn.utils.options import Options, option
 
 
@@ -38,23 +39,29 @@ class Ends(Options):
 
 @dataclasses.dataclass(frozen=True)
 class Segment(Ends, Given):
-    by: Literal["head", "detectors"] | None = option(None, without=("stream",))
+    by: Literal["head", "detectors"] | None = option(None, without=("out",))
     """Where the words (level 1) of a model trained by the preset words come from: its segmental head, which reads the
-    whole text and is the default, or its detectors, which read left to right, as --stream does."""
+    whole text and is the default, or its detectors, which read left to right, as --stream FILE does."""
     format: Literal["levels", "words", "spaced"] = option("levels", without=("json", "lexicon", "stream"))
     """levels: all levels; words: the segments of level 1, one per line; spaced: the text with a space between them."""
     lexicon: bool = option(False, without=("json", "stream"))
     """Print the segments of level 1 with their counts, the most frequent first."""
     width: int = option(0, "N", least=0, without=("stream",))
     """Characters per line; 0 takes the width of the terminal."""
-    stream: tuple[str, ...] = option((), "FILE", file=True, needs="out", without=("text", "file", "json"))
-    """Files of any size to read instead; their segment ends are written to --out."""
+    stream: tuple[str, ...] = option((), "FILE", file=True, piped=True, without=("text", "file", "json"))
+    """Files of any size to read instead; their segment ends are written to --out. Without a FILE, standard input: each
+    line is printed with a space between its words as soon as its line end has come, that is, a line late."""
     out: str | None = option(None, "PATH", needs="stream")
     """The directory for the results of --stream: those for a.txt are in a.txt.jsonl."""
     streams: int | None = option(None, "N", needs="stream")
     """Parts of a file read side by side, 16 if not given."""
     warmup: int | None = option(None, "N", needs="stream")
     """Symbols of left context that each part but the first of a file reads before it counts; 500 if not given."""
+
+    def check(self) -> None:
+        super().check()
+        if self.stream not in ((), ("-",)) and self.out is None:
+            raise InputError("--stream writes what it finds in files to --out; give it")
 
 
 @dataclasses.dataclass(frozen=True)

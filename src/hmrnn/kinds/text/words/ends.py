@@ -120,14 +120,14 @@ class HeadScores:
                 found[self.symbols[first:end].tobytes()] += chance
         return {tuple(np.frombuffer(key, np.int64).tolist()): n for key, n in found.items() if n >= least}
 
-    def _posteriors(self) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
+    def _posteriors(self) -> Iterator[tuple[list[int], np.ndarray]]:
         """The probabilities (T, K) of the segments of each part, and its start and end."""
         for places, scores in self._batches():
             segments = sum_segmentations(_SHARPNESS * scores).segments.numpy()
-            for b, (start, end) in enumerate(places):
-                yield (start, end), segments[: end - start, :, b]
+            for b, place in enumerate(places):
+                yield place, segments[: place[1] - place[0], :, b]
 
-    def _batches(self) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
+    def _batches(self) -> Iterator[tuple[list[list[int]], Tensor]]:
         """Parts between cuts that must be, which are segmented by themselves, many of similar length side by side.
 
         Each batch has the start and the end of its parts and their scores (T, K, B), padded by single symbols.
@@ -137,12 +137,11 @@ class HeadScores:
         edges = np.unique(np.concatenate([[self.read], must[must > self.read], [len(text)]])).tolist()
         parts = sorted(itertools.pairwise(edges), key=lambda part: part[1] - part[0])
         for k in range(0, len(parts), _SIDE_BY_SIDE):
-            places = parts[k : k + _SIDE_BY_SIDE]
-            T = places[-1][1] - places[-1][0]
-            scores = np.full((T, self.longest, len(places)), -1e30, np.float32)
-            scores[:, 0] = 0.0
-            for b, (start, end) in enumerate(places):
-                scores[: end - start, :, b] = self.scores[start:end]
-                for length in range(2, self.longest + 1):  # none reaches into the padding
-                    scores[max(0, end - start - length + 1) : end - start, length - 1, b] = -1e30
-            yield places, torch.from_numpy(scores)
+            places = np.array(parts[k : k + _SIDE_BY_SIDE])
+            lengths = places[:, 1] - places[:, 0]
+            t, length = np.arange(lengths.max())[:, None, None], np.arange(1, self.longest + 1)[:, None]
+            there = np.minimum(places[:, 0] + t[:, 0], len(text) - 1)  # (T, B)
+            scores = self.scores[there].swapaxes(1, 2)
+            scores = np.where(t + length <= lengths, scores, np.float32(-1e30))  # none reaches into the padding
+            scores[:, 0][t[:, 0] >= lengths] = 0.0
+            yield places.tolist(), torch.from_numpy(scores)
