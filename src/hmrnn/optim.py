@@ -90,7 +90,7 @@ class Muon(torch.optim.Optimizer):
                 first = count * height  # the rows of blocks
                 state = self.state[p]
                 if not state:
-                    state |= _new_state(p, count, group["row_beta"] > 0)
+                    state |= new_state(p, count, group["row_beta"] > 0)
                 if count:
                     weight, gradient = p[:first].view(count, height, -1), p.grad[:first].reshape(count, height, -1)
                     shape = tuple(sorted(weight.shape[1:]))
@@ -106,7 +106,7 @@ class Muon(torch.optim.Optimizer):
     def new_states(self) -> dict[Tensor, dict[str, Tensor]]:
         """The state of each parameter before its first update: zeros."""
         pairs = [(group, *pair) for group in self.param_groups for pair in zip(group["params"], group["blocks"])]
-        return {p: _new_state(p, count, group["row_beta"] > 0) for group, p, count in pairs}
+        return {p: new_state(p, count, group["row_beta"] > 0) for group, p, count in pairs}
 
     def _update_blocks(self, found: list[tuple[Tensor, Tensor, dict[str, Tensor]]], group: dict[str, Any]) -> None:
         """Update all blocks of one shape; weights and gradients of a parameter are (gates, rows, columns)."""
@@ -142,8 +142,8 @@ class Muon(torch.optim.Optimizer):
         )  # fmt: skip
 
 
-def _new_state(p: Tensor, count: int, of_rows: bool) -> dict[str, Tensor]:
-    """The state of a parameter that begins with ``count`` blocks, before its first update."""
+def new_state(p: Tensor, count: int = 0, of_rows: bool = False) -> dict[str, Tensor]:
+    """The state of a parameter that begins with ``count`` blocks, before its first update; without blocks Adam's."""
     state: dict[str, Tensor] = {}
     height = len(p) // count if count else 0
     if count:

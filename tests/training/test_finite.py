@@ -14,7 +14,7 @@ import torch
 import tiny
 from hmrnn.pretrained import train as commands
 from hmrnn.training import finite
-from hmrnn.training.finite import Diverged, describe
+from hmrnn.training.finite import Diverged
 from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
@@ -94,13 +94,6 @@ def test_no_checkpoint_is_offered_before_there_is_one(tmp_path: Path) -> None:
     with here.open(), refused(kind=Diverged) as info:
         list(train(trainer, here))
     assert str(tmp_path) not in str(info.value)
-
-
-def test_the_first_parameter_is_named_or_the_largest() -> None:
-    names = ["embedding.weight", "rnn.U.0", "rnn.U.1", "rnn.layers.2.weight"]
-    assert "rnn" not in describe(names, [math.inf] * 4, 1.0) + describe(names, [1, 2, 3, 4], math.nan)
-    assert "rnn.U.0 (layer 1)" in describe(names, [1, math.inf, 1, math.nan], 1.0)
-    assert "rnn.layers.2.weight (layer 3)" in describe(names, [1, 1e19, 1, 2e19], 1.0)
 
 
 def run(directory: Path, changes: dict[str, Any], bad: tuple[int, ...], **how: Any) -> tiny.Event:

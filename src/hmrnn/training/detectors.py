@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from hmrnn.training.task import Training
+if TYPE_CHECKING:
+    from hmrnn.training.trainer import Trainer
 
 SILENT, ALWAYS = 0.002, 0.98
 """A detector whose rate over an epoch is below the first is silent; above the second it fires always."""
@@ -15,12 +16,7 @@ CONTROLLED = 250
 characters of text the second one of the preset `text` fires at 0 to 0.006 up to update 200, and at 0.023 by 256."""
 
 
-def count(rnn: Any) -> int:
-    """The number of detectors, in both directions."""
-    return int(rnn.num_boundaries) * len(getattr(rnn, "directions", (rnn,)))
-
-
-def changed_detectors(run: Training) -> list[dict[str, Any]]:
+def changed_detectors(run: Trainer) -> list[dict[str, Any]]:
     """At the end of an epoch: the detectors that have fallen silent, fire always, or have recovered.
 
     None after the first epoch, unless it is the last: a detector that is silent there often starts by itself. With

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -62,13 +60,9 @@ class Watch:
         self.norms.copy_(torch.where(begins, norms, self.norms))
         return good, norm
 
-    def skipped(self) -> int:
-        """Number of updates since the last report that were not finite. This and what follows wait for the device."""
-        return int(self.counts[1])
-
     def report(self) -> int:
-        """The same as :meth:`skipped`; then all counts but that of updates in a row are reset."""
-        skipped = self.skipped()
+        """The number of updates since the last report that were not finite; this waits for the device."""
+        skipped = int(self.counts[1])
         self.counts[:3] = 0
         return skipped
 
@@ -79,28 +73,16 @@ class Watch:
 
     def trouble(self, step: int, skip: bool) -> str | None:
         """What was not finite and at which update, if that ends the run; ``step`` is the number of the last update."""
-        updates, bad, first, row = self.counts.tolist()
-        if bad == 0 or (skip and row < IN_A_ROW):
+        updates, skipped, first, row = self.counts.tolist()
+        if skipped == 0 or (skip and row < IN_A_ROW):
             return None
-        what = f"{describe(list(self.parameters), self.norms.tolist(), float(self.loss))} not finite"
-        return f"{what} " + (
-            f"in any of {row} updates up to step {step}" if skip else f"at step {step - updates + first}"
+        names, norms = list(self.parameters), self.norms.tolist()
+        bad = [name for name, norm in zip(names, norms) if not math.isfinite(norm)]
+        what = (
+            f"the gradient of {bad[0]}"
+            if bad
+            else f"the norm of the gradient, largest in {names[norms.index(max(norms))]},"
         )
-
-
-def describe(names: Sequence[str], norms: Sequence[float], loss: float) -> str:
-    """The subject of "... not finite": the loss, the gradients, or their norm and where it is largest."""
-    wrong = [name for name, norm in zip(names, norms) if not math.isfinite(norm)]
-    more = f" and {len(wrong) - 1} more parameters" if len(wrong) > 1 else ""
-    where = "every layer" if len(wrong) == len(names) else f"{_with_layer(wrong[0])}{more}" if wrong else ""
-    if not math.isfinite(loss):
-        return f"the loss, and with it the gradient of {where}, is" if wrong else "the loss is"
-    if wrong:
-        return f"the gradient of {where} is"
-    return f"the norm of the gradient, which is largest in {_with_layer(names[norms.index(max(norms))])}, is"
-
-
-def _with_layer(name: str) -> str:
-    """The name of a parameter, with its layer of the recurrent network, counted from 1."""
-    found = re.match(r"rnn\..*?\b(\d+)\b", name)
-    return f"{name} (layer {int(found[1]) + 1})" if found else name
+        what = what if self.loss.isfinite() else "the loss"
+        when = f"in any of {row} updates up to step {step}" if skip else f"at step {step - updates + first}"
+        return f"{what} is not finite {when}"

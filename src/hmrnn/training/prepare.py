@@ -10,7 +10,7 @@ from torch.optim import Adam
 
 from hmrnn.config import Config, TrainConfig
 from hmrnn.errors import InputError
-from hmrnn.optim import Muon
+from hmrnn.optim import Muon, new_state
 from hmrnn.training.terms.steering import bound_feedback
 
 
@@ -45,14 +45,19 @@ def start_gains(model: nn.Module, gain: float) -> None:
 
 
 def new_optimizer(model: Any, t: TrainConfig, device: torch.device) -> Any:
-    """That of the settings; on a GPU its step can be captured and does nothing while ``found_inf`` is 1."""
+    """That of the settings, with its state before the first update.
+
+    On a GPU its step can be captured and does nothing while ``found_inf`` is 1.
+    """
     optimizer: Any
     betas, on_gpu = (t.beta1, 0.999), device.type == "cuda"
     rate = torch.tensor(t.learning_rate, device=device) if on_gpu else t.learning_rate
     if t.optimizer == "muon":
         optimizer = Muon(model, rate, adam_rate=t.adam_rate, betas=betas)
+        optimizer.state.update(optimizer.new_states())
     else:
         optimizer = Adam(model.parameters(), rate, betas, fused=on_gpu or None, capturable=on_gpu)
+        optimizer.state.update((p, new_state(p)) for p in model.parameters())
     if on_gpu:
         optimizer.found_inf = torch.zeros((), device=device)
     return optimizer

@@ -20,7 +20,6 @@ from hmrnn.ops import State
 from hmrnn.ops.estimators import annealed_slope, linear
 from hmrnn.training import resume
 from hmrnn.training.capture import CapturedUpdate
-from hmrnn.training.detectors import count
 from hmrnn.training.finite import Watch
 from hmrnn.training.prepare import new_optimizer, prepare
 from hmrnn.training.progress import Progress
@@ -74,7 +73,8 @@ class Trainer:
         rows = t.batch_size // world
         self.state: State | None = self.model.rnn.initial_state(rows) if self.task.carries_state else None
         self.progress = Progress(learning_rate=t.learning_rate, corpus=self.task.checksum)
-        detectors = count(self.model.rnn)
+        rnn = self.model.rnn
+        detectors = rnn.num_boundaries * len(getattr(rnn, "directions", (rnn,)))
         self.window = torch.zeros(2 + detectors, dtype=torch.float64, device=device)  # sums since the last line
         self.epoch = torch.zeros_like(self.window)
         for term in self.terms:

@@ -12,7 +12,7 @@ from hmrnn.kinds.strokes.batches import StrokeBatches
 from hmrnn.kinds.strokes.evaluate import evaluate_strokes
 from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import StrokeCorpus, counted
-from hmrnn.training.padded import PaddedTask
+from hmrnn.training.sequences import PaddedTask
 from hmrnn.training.task import Validation
 
 

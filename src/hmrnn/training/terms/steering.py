@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,11 @@ from torch import Tensor, nn
 from hmrnn.analysis.baselines import uncertainty
 from hmrnn.config import Config, DetectorConfig, PullTo
 from hmrnn.nn.hmlstm import HMLSTM, hmlstms
-from hmrnn.nn.rates import search_biases
-from hmrnn.training.task import Loss, Term, Training
+from hmrnn.nn.rates import distance, search_biases
+from hmrnn.training.task import Loss, Term
+
+if TYPE_CHECKING:
+    from hmrnn.training.trainer import Trainer
 
 GELU_SLOPE = 1.13
 """The largest slope of gelu, rounded up."""
@@ -21,19 +24,18 @@ GELU_SLOPE = 1.13
 class Rates(Term):
     """The rate prior and, with ``start_at_rates``, the detectors' biases at the start."""
 
-    def epoch(self, run: Training, done: int) -> None:
+    def epoch(self, run: Trainer, done: int) -> None:
         d = self.config.detectors
         if done == 0 and d.start_at_rates:
             search_biases(run.model.rnn, lambda: first_rates(run), d.rates)
 
     def loss(self, reading: Loss) -> Tensor:
         d = self.config.detectors
-        errors = [(rate - target) ** 2 for rate, target in zip(reading.rates(), targets(reading, d))]
-        return d.rate_weight * torch.stack(errors).sum()
+        return d.rate_weight * distance(reading.rates(), targets(reading, d))
 
 
 @torch.no_grad()
-def first_rates(run: Training) -> Tensor:
+def first_rates(run: Trainer) -> Tensor:
     """(detectors,): the rates of the detectors on the first batch, over all processes."""
     with run.autocast():
         loss = run.task.loss(run.model, run.task.batch(0, 0), run.state)
@@ -55,7 +57,7 @@ class Control(Term):
         super().__init__(config)
         self.needs = {"chances": "detectors.rate_control"}
 
-    def start(self, run: Training) -> None:
+    def start(self, run: Trainer) -> None:
         self.rnn, self.mean = run.model.rnn, run.mean
         detectors = len(self.config.detectors.rates)
         self.sums = torch.zeros(detectors + 1, dtype=torch.float64, device=run.device)  # lacking biases, weights
@@ -207,7 +209,7 @@ def entropy_rise(surprise: Any, expected: Any) -> Any:
 class Bounds(Term):
     """Shrinks the detectors' rows of V and U where they exceed ``detectors.bounds``."""
 
-    def start(self, run: Training) -> None:
+    def start(self, run: Trainer) -> None:
         self.model = run.model
 
     def after_update(self, good: Tensor, rate: Tensor | float) -> None:
