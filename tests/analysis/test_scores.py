@@ -105,7 +105,7 @@ def test_random_ends_have_the_rate_and_the_seed() -> None:
 
 def test_sequences_are_scored_apart() -> None:
     found, gold, lengths = [[4], [1], [2, 3]], [[4], [], [1, 3]], [5, 3, 4]
-    row = scores.compare([found], {"": gold}, lengths, words=True)[0]
+    row = scores.compare([found], {"": gold}, lengths, symbols=[np.arange(length) for length in lengths])[0]
     for tolerance in scores.TOLERANCES:
         each = [scores.score(*sequence, tolerance=tolerance) for sequence in zip(found, gold, lengths)]
         assert row.scores[tolerance] == scores.pooled(each)

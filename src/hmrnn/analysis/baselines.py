@@ -13,11 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-def every_position(length: int) -> np.ndarray:
-    """An end after every symbol."""
-    return np.arange(1, length)
-
-
 def fixed_length(length: int, rate: float) -> np.ndarray:
     """Ends at distances that differ by at most one symbol, ``rate`` of them per position."""
     if rate <= 0:
@@ -26,17 +21,13 @@ def fixed_length(length: int, rate: float) -> np.ndarray:
     return np.floor(np.arange(1, count + 1) / rate + 1e-9).astype(np.int64)
 
 
-def surprise_rises(surprise: ArrayLike) -> np.ndarray:
+def surprise_rises(surprises: Sequence[ArrayLike], rate: float = 1.0) -> list[np.ndarray]:
     """An end before every symbol whose surprise is higher than that of the symbol before it.
 
-    ``surprise`` (T,) is -log p of each symbol given those before it, in any unit; NaN where there is no prediction.
+    Of all sequences only the largest rises, at most ``rate`` of them per position. The surprise (T,) of a sequence is
+    -log p of each symbol given those before it, in any unit; NaN where there is no prediction.
     """
-    return np.flatnonzero(_rises(surprise) > 0) + 1
-
-
-def surprise_rises_most(surprises: Sequence[ArrayLike], rate: float) -> list[np.ndarray]:
-    """As :func:`surprise_rises`, but only the largest rises of all sequences, ``rate`` of them per position."""
-    rises = [_rises(surprise) for surprise in surprises]
+    rises = [np.nan_to_num(np.diff(np.asarray(surprise, np.float64)), nan=0.0) for surprise in surprises]
     return _highest([np.where(rise > 0, rise, -np.inf) for rise in rises], rate)
 
 
@@ -66,9 +57,3 @@ def _highest(scores: Sequence[np.ndarray], rate: float) -> list[np.ndarray]:
     highest[np.argsort(-together, kind="stable")[: round(rate * len(together))]] = True
     ends = np.split(highest & (together > -np.inf), np.cumsum([len(part) for part in scores]))
     return [np.flatnonzero(part) + 1 for part in ends[: len(scores)]]
-
-
-def _rises(surprise: ArrayLike) -> np.ndarray:
-    """(T - 1,): the rise of the surprise from each symbol to the next; 0 where unknown."""
-    values = np.asarray(surprise, np.float64)
-    return np.nan_to_num(np.diff(values), nan=0.0) if len(values) else values

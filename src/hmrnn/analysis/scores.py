@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmrnn.analysis.baselines import every_position, fixed_length, most_uncertain, surprise_rises, surprise_rises_most
+from hmrnn.analysis.baselines import fixed_length, most_uncertain, surprise_rises
 from hmrnn.config.checks import Natural, checked
 from hmrnn.errors import InputError
 
@@ -91,8 +92,8 @@ def score(found: ArrayLike, gold: ArrayLike, length: int, *, tolerance: int = 0)
         tolerance: symbols by which a found end may miss. A gold end is matched with at most one found end.
     """
     checked("tolerance", tolerance, Natural)
-    found, gold = _inner(found, length, "found"), _inner(gold, length, "gold")
-    return BoundaryScores(len(found), len(gold), _matches(found, gold, tolerance))
+    whole = _Joined([length])
+    return _near(whole.join([found]), whole.join([gold]), tolerance)
 
 
 def pooled(scores: Iterable[BoundaryScores]) -> BoundaryScores:
@@ -102,13 +103,8 @@ def pooled(scores: Iterable[BoundaryScores]) -> BoundaryScores:
 
 def score_words(found: ArrayLike, gold: ArrayLike, length: int) -> BoundaryScores:
     """Scores of segments: one is right if it starts and ends as a gold one does. Edges of the sequence are right."""
-    found, gold = _inner(found, length, "found"), _inner(gold, length, "gold")
-    if length == 0:
-        return BoundaryScores()
-    one, other = (
-        np.r_[0, ends] * (length + 1) + np.r_[ends, length] for ends in (found, gold)
-    )  # one number per segment
-    return BoundaryScores(len(found) + 1, len(gold) + 1, len(np.intersect1d(one, other, assume_unique=True)))
+    whole = _Joined([length])
+    return _common(*(set(whole.segments(whole.join([ends]))) for ends in (found, gold)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,9 +122,9 @@ class Row:
     chance: dict[int, float]
     """F1 of as many random ends, by tolerance; the mean of ``DRAWS`` draws."""
     words: BoundaryScores | None = None
-    """Scores of segments with both ends right, at tolerance 0; None if not asked for."""
+    """Scores of segments with both ends right, at tolerance 0; this and what follows: None if not asked for."""
     types: BoundaryScores | None = None
-    """Scores of the different segments: one is found if it is among the gold ones anywhere; None if not asked for."""
+    """Scores of the different segments: one is found if it is among the gold ones anywhere."""
 
     def to_dict(self) -> dict[str, object]:
         """The row as plain data for JSON."""
@@ -144,12 +140,11 @@ class Row:
 
 def compare(
     levels: Sequence[Sequence[ArrayLike]],
-    gold: dict[str, Sequence[ArrayLike]],
+    gold: Mapping[str, Sequence[ArrayLike]],
     lengths: Sequence[int],
     surprises: Sequence[ArrayLike] | None = None,
     expected: Sequence[ArrayLike] | None = None,
     *,
-    words: bool = False,
     head: Sequence[ArrayLike] | None = None,
     symbols: Sequence[np.ndarray] | None = None,
     seed: int = 1,
@@ -163,9 +158,8 @@ def compare(
         lengths: the length of each sequence.
         surprises: -log p of each symbol of each sequence; without it there are no baselines of surprise.
         expected: the entropy of each prediction of each sequence; without it there is no baseline of uncertainty.
-        words: also score whole segments.
         head: the ends of each sequence by a segmental head, for a row of its own.
-        symbols: the symbols of each sequence; with them the different segments are scored, too, with ``words``.
+        symbols: the symbols of each sequence; with them whole segments are scored, too, and the different ones.
         seed: of the random baselines.
     """
     named = {} if head is None else {"head": head}
@@ -174,43 +168,61 @@ def compare(
         raise InputError(
             f"the ends of each level and of gold must be those of {len(lengths)} sequences, one per length"
         )
-    whole = _Joined(lengths, np.random.default_rng(seed))
+    whole, generator = _Joined(lengths), np.random.default_rng(seed)
     right = {convention: whole.join(ends) for convention, ends in gold.items()}
     count = len(next(iter(right.values())))
     rate = count / max(1, len(whole.positions))
+
+    def drawn(count: int) -> list[np.ndarray]:
+        return [np.sort(generator.choice(whole.positions, count, replace=False)) for _ in range(DRAWS)]
+
     candidates: dict[str, list[np.ndarray]] = {
         **{name: [whole.join(ends)] for name, ends in named.items()},
         "every position": [whole.positions],
         "fixed length": [whole.positions[fixed_length(len(whole.positions) + 1, rate) - 1]],  # from line to line
-        "random": whole.draws(count),
+        "random": drawn(count),
     }
     if surprises is not None:
-        candidates["surprise rises"] = [whole.join([surprise_rises(surprise) for surprise in surprises])]
-        candidates["surprise rises most"] = [whole.join(surprise_rises_most(surprises, rate))]
+        candidates["surprise rises"] = [whole.join(surprise_rises(surprises))]
+        candidates["surprise rises most"] = [whole.join(surprise_rises(surprises, rate))]
         if expected is not None:
             candidates["most uncertain"] = [whole.join(most_uncertain(surprises, expected, rate))]
     content = None if symbols is None else whole.content(symbols)
-    return [_row(name, draws, right, whole, words, content) for name, draws in candidates.items()]
+
+    def row(name: str, sets: list[np.ndarray]) -> Row:
+        """The means over several sets of ends, for the random baseline, or over one."""
+        plain = {convention: _mean(_near(ends, its, 0) for ends in sets) for convention, its in right.items()}
+        convention = max(plain, key=lambda name: np.nan_to_num(plain[name].f1))
+        its = right[convention]
+        random = sets if len(sets) > 1 else drawn(len(sets[0]))
+        near, chance = (
+            {tolerance: _mean(_near(ends, its, tolerance) for ends in some) for tolerance in TOLERANCES}
+            for some in (sets, random)
+        )
+        words = types = None
+        if content is not None:
+            known, *found = (whole.segments(ends) for ends in (its, *sets))
+            words = _mean(_common(set(one), set(known)) for one in found)
+            kinds = {content[start:end].tobytes() for start, end in known}
+            types = _mean(_common({content[start:end].tobytes() for start, end in one}, kinds) for one in found)
+        segments = near[0].found + int(np.count_nonzero(whole.lengths))
+        by_chance = {tolerance: scores.f1 for tolerance, scores in chance.items()}
+        return Row(name, convention, _share(int(whole.lengths.sum()), segments), near, by_chance, words, types)
+
+    return [row(*candidate) for candidate in candidates.items()]
 
 
 def table(rows: Sequence[Row], tolerance: int) -> str:
     """The rows as a table, in 80 columns if they fit; "chance" is F1 by chance, "over" the over-segmentation."""
     conventions = len({row.convention for row in rows}) > 1
-    words = tolerance == 0 and all(row.words is not None for row in rows)
-    types = words and all(row.types is not None for row in rows)
-    names = (
-        ("length", "prec.", "recall", "F1", "chance", "R", "over")
-        + ("word F1",) * words
-        + ("type F1",) * types
-        + ("gold",) * conventions
-    )
-    lines = [["", *names]]
+    names = ["length", "prec.", "recall", "F1", "chance", "R", "over"]
+    names += ["word F1", "type F1"] * (tolerance == 0 and rows[0].words is not None)
+    lines = [["", *names, *["gold"] * conventions]]
     for row in rows:
         s = row.scores[tolerance]
         cells = [f"{row.length:.1f}", *map(_cell, (s.precision, s.recall, s.f1, row.chance[tolerance], s.r_value))]
         cells.append("-" if math.isnan(s.over_segmentation) else f"{round(s.over_segmentation, 2) + 0.0:+.0%}")
-        cells += [_cell(row.words.f1)] if words and row.words else []
-        cells += [_cell(row.types.f1)] if types and row.types else []
+        cells += [_cell(one.f1) for one in (row.words, row.types) if one is not None and tolerance == 0]
         cells += [row.convention.split()[0]] if conventions else []
         lines.append([row.name, *cells])
     first, *widths = (max(map(len, column)) for column in zip(*lines))
@@ -224,27 +236,22 @@ def table(rows: Sequence[Row], tolerance: int) -> str:
 class _Joined:
     """Sequences joined into one, with gaps that no tolerance reaches across."""
 
-    def __init__(self, lengths: Sequence[int], generator: np.random.Generator) -> None:
-        self.lengths, self.generator = np.asarray(lengths, np.int64), generator
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self.lengths = np.asarray(lengths, np.int64)
         gap = 1 + max(TOLERANCES)
         self.starts = np.cumsum(np.r_[0, self.lengths + gap])[:-1]
-        self.positions = self.join([every_position(length) for length in lengths])
+        self.positions = self.join([np.arange(1, length) for length in lengths])
         """Positions where an end can be."""
 
     def join(self, ends: Sequence[ArrayLike]) -> np.ndarray:
         parts = zip(ends, self.lengths.tolist(), self.starts.tolist())
-        return np.concatenate([_NONE, *(_inner(part, length, "its") + start for part, length, start in parts)])
+        return np.concatenate([_NONE, *(_inner(part, length) + start for part, length, start in parts)])
 
-    def draws(self, count: int) -> list[np.ndarray]:
-        return [np.sort(self.generator.choice(self.positions, count, replace=False)) for _ in range(DRAWS)]
-
-    def segments(self, ends: np.ndarray) -> np.ndarray:
-        """One number per segment, made of its start and its end."""
+    def segments(self, ends: np.ndarray) -> list[tuple[int, int]]:
+        """The start and the end of each segment; a gap between two sequences is none."""
         filled = self.lengths > 0
-        starts = self.starts[filled]
-        edges = np.sort(np.concatenate([ends, starts, starts + self.lengths[filled]]))
-        numbers = edges[:-1] * (self.starts[-1] + self.lengths[-1] + 1) + edges[1:]
-        return numbers[~np.isin(edges[1:], starts)]  # a gap between two sequences is no segment
+        starts, stops = self.starts[filled], (self.starts + self.lengths)[filled]
+        return list(zip(*(np.sort(np.r_[ends, edges]).tolist() for edges in (starts, stops))))
 
     def content(self, symbols: Sequence[np.ndarray]) -> np.ndarray:
         """The symbols of all sequences, with zeros in the gaps."""
@@ -253,52 +260,11 @@ class _Joined:
             joined[start : start + len(part)] = part
         return joined
 
-    def types(self, ends: np.ndarray, content: np.ndarray) -> set[bytes]:
-        """The different segments."""
-        first, last = np.divmod(self.segments(ends), self.starts[-1] + self.lengths[-1] + 1)
-        return {content[start:end].tobytes() for start, end in zip(first.tolist(), last.tolist())}
 
-
-def _row(
-    name: str,
-    draws: list[np.ndarray],
-    gold: dict[str, np.ndarray],
-    whole: _Joined,
-    words: bool,
-    content: np.ndarray | None,
-) -> Row:
-    """A row from the mean of ``draws``: several sets of ends for the random baseline, one for all others."""
-    plain = {convention: _mean_scores(draws, ends, 0) for convention, ends in gold.items()}
-    convention = max(plain, key=lambda name: np.nan_to_num(plain[name].f1))
-    right = gold[convention]
-    random = draws if len(draws) > 1 else whole.draws(len(draws[0]))
-    segments = _mean_scores([whole.segments(ends) for ends in draws], whole.segments(right), 0) if words else None
-    types = None
-    if words and content is not None:
-        known = whole.types(right, content)
-        each = [whole.types(ends, content) for ends in draws]
-        found, hits = np.mean([[len(one), len(one & known)] for one in each], axis=0).tolist()
-        types = BoundaryScores(found, len(known), hits)
-    return Row(
-        name,
-        convention,
-        _share(int(whole.lengths.sum()), plain[convention].found + int(np.count_nonzero(whole.lengths))),
-        {tolerance: _mean_scores(draws, right, tolerance) for tolerance in TOLERANCES},
-        {tolerance: _mean_scores(random, right, tolerance).f1 for tolerance in TOLERANCES},
-        segments,
-        types,
-    )
-
-
-def _mean_scores(draws: Sequence[np.ndarray], gold: np.ndarray, tolerance: int) -> BoundaryScores:
-    hits = np.mean([_matches(ends, gold, tolerance) for ends in draws])
-    return BoundaryScores(float(np.mean([len(ends) for ends in draws])), len(gold), float(hits))
-
-
-def _matches(found: np.ndarray, gold: np.ndarray, tolerance: int) -> int:
-    """The size of the largest one-to-one matching, which taking the leftmost pair that fits gives."""
+def _near(found: np.ndarray, gold: np.ndarray, tolerance: int) -> BoundaryScores:
+    """Ends matched one to one; taking the leftmost pair that fits gives the most pairs."""
     if tolerance == 0:
-        return len(np.intersect1d(found, gold, assume_unique=True))
+        return BoundaryScores(len(found), len(gold), len(np.intersect1d(found, gold, assume_unique=True)))
     pairs, i, j = 0, 0, 0
     here, there = found.tolist(), gold.tolist()
     while i < len(here) and j < len(there):
@@ -309,19 +275,28 @@ def _matches(found: np.ndarray, gold: np.ndarray, tolerance: int) -> int:
             i += 1
         else:
             j += 1
-    return pairs
+    return BoundaryScores(len(found), len(gold), pairs)
+
+
+def _common(found: set[Any], gold: set[Any]) -> BoundaryScores:
+    return BoundaryScores(len(found), len(gold), len(found & gold))
+
+
+def _mean(scores: Iterable[BoundaryScores]) -> BoundaryScores:
+    each = list(scores)
+    return BoundaryScores(*(count / len(each) for count in dataclasses.astuple(pooled(each))))
 
 
 _NONE = np.zeros(0, np.int64)
 
 
-def _inner(ends: ArrayLike, length: int, what: str) -> np.ndarray:
+def _inner(ends: ArrayLike, length: int) -> np.ndarray:
     """The ends sorted and unique, without the length."""
     array = np.unique(np.asarray(ends))
     if array.size == 0:
         return _NONE
     if array.ndim != 1 or array.dtype.kind not in "iu" or array[0] < 1 or array[-1] > length:
-        raise InputError(f"{what} ends must be whole numbers from 1 to the length, {length}; got {array.tolist()[:9]}")
+        raise InputError(f"ends must be whole numbers from 1 to the length, {length}; got {array.tolist()[:9]}")
     return array[array < length].astype(np.int64)
 
 

@@ -12,10 +12,10 @@ import torch
 
 import hmrnn
 import tiny
-from hmrnn.analysis.gold import FILE, Found
 from hmrnn.analysis.scores import Row
 from hmrnn.kinds.text import gold
 from hmrnn.kinds.text.evaluate import find
+from hmrnn.kinds.text.gold import FILE, Found
 from hmrnn.reading.vocabulary import Vocabulary
 from refusals import refused
 
@@ -145,3 +145,23 @@ def test_command_with_a_file_of_ends(work: Path, capsys: pytest.CaptureFixture[s
     assert rows[0]["tolerance"]["0"]["gold"] == 2
     assert tiny.hmrnn("evaluate", "-m", "runs/story", "--gold", "ends.txt") == 2
     assert "--boundaries" in capsys.readouterr().err
+
+
+def test_gold_ends_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "ends.txt"
+    path.write_text("7\n\n3  # a comment\n# another\n7\n")
+    assert gold.read_ends(path, 10).tolist() == [3, 7]
+    row = gold.against(perfect([3, 7], 10), {FILE: [gold.read_ends(path, 10)]}, [slice(10)])[0]
+    assert row.scores[0].f1 == 1
+    for bad in ("0", "3\n11", "x", "# none", "9" * 5000):
+        path.write_text(bad)
+        with refused():
+            gold.read_ends(path, 10)
+    with refused():
+        gold.read_ends(tmp_path / "none", 10)
+
+
+def test_an_endless_file_of_gold_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hmrnn.utils.inputs.LARGEST", 1 << 20)
+    with refused():
+        gold.read_ends("/dev/zero", 10)

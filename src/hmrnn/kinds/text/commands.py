@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from hmrnn.analysis.gold import against_ends, read_ends
 from hmrnn.analysis.scores import Row
 from hmrnn.analysis.sections import Section
 from hmrnn.analysis.segmentation import Segmentation
@@ -26,7 +25,7 @@ from hmrnn.errors import InputError, Note
 from hmrnn.kinds.text.corpus import Corpus, line_end, lines_of, load_corpus, read_symbols_and_spaces
 from hmrnn.kinds.text.dynamic import Dynamic, evaluate_dynamic
 from hmrnn.kinds.text.evaluate import Evaluation, cut, evaluate, evaluation, find
-from hmrnn.kinds.text.gold import against_removed_spaces, against_white_space
+from hmrnn.kinds.text.gold import FILE, against, against_removed_spaces, against_white_space, read_ends
 from hmrnn.kinds.text.large_files import segment_files
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.report import demo, sections
@@ -214,7 +213,7 @@ class TextCommands(SequenceCommands):
         ends = read_ends(arguments.gold, len(symbols)) if arguments.gold else None
         found = find(model.network, symbols, progress=self.progress("looking for segments"), **how)
         if ends is not None:
-            return against_ends(found, ends)
+            return against(found, {FILE: [ends]}, [slice(len(symbols))])
         if model.config.data.remove_spaces:
             return against_removed_spaces(found, symbols, spaces, model.vocabulary)
         return against_white_space(found, symbols, model.vocabulary)

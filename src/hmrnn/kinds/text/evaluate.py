@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.analysis.gold import Found
 from hmrnn.config.checks import Count, Natural, checked
 from hmrnn.errors import InputError
+from hmrnn.kinds.text.gold import Found
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.words.ends import HeadScores
 from hmrnn.ops import State

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn.analysis.gold import Found
 from hmrnn.analysis.scores import Row, ends_of
 from hmrnn.analysis.sections import Section
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.kinds.text import novel, yardsticks
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.evaluate import evaluate, find
-from hmrnn.kinds.text.gold import against_removed_spaces, against_white_space
+from hmrnn.kinds.text.gold import Found, against_removed_spaces, against_white_space
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.plots.lengths import timescales
 from hmrnn.plots.save import save_figure
