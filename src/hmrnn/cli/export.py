@@ -5,9 +5,8 @@ from __future__ import annotations
 from hmrnn.cli import models
 from hmrnn.cli.arguments import ExportArguments
 from hmrnn.cli.terminal import say
-from hmrnn.pretrained.export import carried, export
+from hmrnn.pretrained.export import CARD, export
 from hmrnn.pretrained.load import locate
-from hmrnn.pretrained.write import CARD
 
 
 def run(arguments: ExportArguments) -> int:
@@ -19,7 +18,7 @@ def run(arguments: ExportArguments) -> int:
 def _export(arguments: ExportArguments, path: str) -> int:
     out = export(arguments.model, path, half=arguments.half)
     size = sum(path.stat().st_size for path in out.iterdir())
-    own = carried(locate(arguments.model)) is not None
+    own = (locate(arguments.model) / CARD).is_file()
     card = f"its card is that of {arguments.model}" if own else f"its card, {out / CARD}, is yours to complete"
     say(f"wrote {out}: {size:,} bytes; {card}")
     return 0

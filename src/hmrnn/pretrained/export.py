@@ -1,20 +1,26 @@
-"""export(...): write the model of a run as a checkpoint without training state, with a card for its readers."""
+"""A model as a directory to hand on: without training state and without the places of its data, with a card."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hmrnn import checkpoint, kind
 from hmrnn.checkpoint import Checkpoint
+from hmrnn.config import Config
+from hmrnn.config.changes import replaced
 from hmrnn.errors import InputError
-from hmrnn.kind import Measure
+from hmrnn.nn.predictor import shown_sizes
 from hmrnn.pretrained.load import load, locate
-from hmrnn.pretrained.write import CARD, check_new, write
 from hmrnn.training.metrics import read_metrics
+from hmrnn.utils import files
 
+CARD = "README.md"
 ROUNDED = b"\nIn this copy the weights are rounded to 16 bits.\n"
 
 
@@ -25,16 +31,40 @@ def export(source: str | Path, out: str | Path, *, half: bool = False) -> Path:
     way. Of the paths of the corpus only the file names are kept. The card, README.md, is that of ``source`` if it has
     one, or a new one with the facts of the checkpoint. It has no checksum, so that it can be edited.
     """
-    directory, out = locate(source), Path(out)
-    check_new(out)
+    directory = locate(source)
     parameters = dict(load(directory).network.named_parameters())  # refuses a model that cannot be loaded
-    saved = checkpoint.read(directory)
+    saved, card = checkpoint.read(directory), directory / CARD
     weights = {name: _half(name, a) if half and name in parameters else a for name, a in saved.weights.items()}
-    ready = Checkpoint(saved.config, saved.reads, weights)
     rounded = any(weight.dtype != weights[name].dtype for name, weight in saved.weights.items())
-    own = carried(directory)
-    validation = _validation(directory, kind.of(saved.config).measure(saved.reads))
-    return write(out, ready, parameters, validation, None if own is None else own + ROUNDED * rounded)
+    try:
+        text = card.read_bytes() + ROUNDED * rounded if card.is_file() else None
+    except OSError as error:
+        raise InputError(f"the card {card} cannot be read: {error.strerror}; repair or remove it") from error
+    return write(out, saved._replace(weights=weights), parameters, _validation(directory, saved), text)
+
+
+def write(
+    out: str | Path,
+    saved: Checkpoint,
+    parameters: Iterable[str],
+    validation: str | None = None,
+    text: bytes | None = None,
+) -> Path:
+    """Write a model to the new directory ``out``; ``text`` is the card to keep.
+
+    ``parameters`` are the names of those weights that training changes.
+    """
+    out = Path(os.path.expanduser(out))
+    if os.path.lexists(out):
+        raise InputError(f"{out} exists already; choose another directory")
+    ready = saved._replace(config=_without_places(saved.config))
+    try:
+        checkpoint.write(out, ready)
+        own = files.shown(_card(out.name, ready, parameters, validation)).encode() if text is None else text
+        (out / CARD).write_bytes(own)
+    except OSError as error:
+        raise InputError(f"cannot write to {out}: {error.strerror}; choose another directory") from error
+    return out
 
 
 def _half(name: str, weight: Tensor) -> Tensor:
@@ -47,24 +77,48 @@ def _half(name: str, weight: Tensor) -> Tensor:
     return rounded
 
 
-def _validation(directory: Path, measure: Measure) -> str | None:
+def _validation(directory: Path, saved: Checkpoint) -> str | None:
     """The validation result of a checkpoint, from the metrics of its run; None if they are not there."""
-    metrics = directory.parent / "metrics.jsonl"
+    metrics, measure = directory.parent / "metrics.jsonl", kind.of(saved.config).measure(saved.reads)
     if not checkpoint.NAME.fullmatch(directory.name) or not metrics.exists():
         return None
-    step = int(directory.name.split("-")[1])
     for line in read_metrics(metrics):
-        if line["event"] == "valid" and line["step"] == step:
+        if line["event"] == "valid" and line["step"] == checkpoint.step_of(directory):
             result = f"{line[measure.unit]:.4f} {measure.unit} per {measure.per}"
             rates = f"; boundary rates {', '.join(f'{rate:.3f}' for rate in line['rates'])}" if line["rates"] else ""
             return f"{result} after {line['epoch']:.2f} epochs{rates}"
     return None
 
 
-def carried(directory: Path) -> bytes | None:
-    """The card of a model, if it has one."""
-    path = directory / CARD
-    try:
-        return path.read_bytes() if path.is_file() else None
-    except OSError as error:
-        raise InputError(f"the card {path} cannot be read: {error.strerror}; repair or remove it") from error
+def _without_places(config: Config) -> Config:
+    """``config`` with names instead of the paths of data files and of the model it started from; without the cache."""
+    names: dict[str, Any] = {"data.path": tuple(Path(path).name for path in config.data.path)}
+    if condition := getattr(config.data, "condition", None):
+        names["data.condition"] = Path(condition).name
+    if hasattr(config.data, "cache"):
+        names["data.cache"] = None
+    names["train.start_from"] = config.train.start_from and Path(config.train.start_from).name
+    return replaced(config, names)
+
+
+def _card(name: str, saved: Checkpoint, parameters: Iterable[str], validation: str | None) -> str:
+    """A card with the facts that the checkpoint holds, and a note on what its author has to add."""
+    model, data, train = saved.config.model, saved.config.data, saved.config.train
+    sizes = model.hidden_size * (model.num_layers if len(model.hidden_size) == 1 else 1)
+    weights = [saved.weights[name] for name in parameters]
+    facts = {
+        "network": f"`{model.rnn}`, layers of {shown_sizes(sizes)}",
+        "parameters": f"{sum(map(Tensor.numel, weights)):,}, of {max(w.element_size() for w in weights) * 8} bits",
+        "reads": saved.reads.describe(),
+        "trained on": ", ".join((f"format `{data.format}`", *(f"`{path}`" for path in data.path))),
+        "started from": train.start_from and f"`{train.start_from}`",
+        "training": f"at most {train.epochs} epochs, seed {train.seed}; all settings are in `config.json`",
+        "validation": validation,
+    }
+    rows = "".join(f"| {what} | {value} |\n" for what, value in facts.items() if value is not None)
+    return (
+        f"# {name}\n\nA model for hmrnn. `hmrnn.load` reads the folder that this card is in.\n\n"
+        f"| | |\n|---|---|\n{rows}\n"
+        "To be added here: the source of the data, their licence and that of the weights, the intended use, and\n"
+        "results on data that the model was not trained on.\n"
+    )

@@ -35,6 +35,11 @@ def finetune_config(start: Checkpoint, name: str, data: DataConfig) -> Config:
     values that the model was trained to.
     """
     old, t, d = start.config, start.config.train, start.config.detectors
+    reads, wanted = kind.of(old), kind.reading(data.format)
+    if reads is not wanted:
+        raise InputError(
+            f"{name} is a model of {reads.name}, and the data are {wanted.name}; start from a model of {wanted.name}"
+        )
     train = dataclasses.replace(
         FINETUNE, learning_rate=FINETUNE_RATE * t.learning_rate, length=t.length, clip_norm=t.clip_norm,
         skip_nonfinite=t.skip_nonfinite, start_from=name, optimizer=t.optimizer, adam_rate=t.adam_rate, beta1=t.beta1,
@@ -42,7 +47,7 @@ def finetune_config(start: Checkpoint, name: str, data: DataConfig) -> Config:
     if old.model.detectors:
         held: dict[str, Any] = {"slope": (0.0, d.slope[1]), "temperature": (d.temperature[1], d.temperature[1])}
         d = dataclasses.replace(d, start_at_rates=False, bias=(), **held)
-    return Config(_continued(start, name, data), old.model, train, old.regularise, d, old.segments)
+    return Config(reads.continued(start, name, data), old.model, train, old.regularise, d, old.segments)
 
 
 def check_kept(config: Config, given: dict[str, Any]) -> None:
@@ -57,16 +62,6 @@ def check_kept(config: Config, given: dict[str, Any]) -> None:
                     setting=name,
                     value=value,
                 )
-
-
-def _continued(start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
-    """``data`` as the model ``start`` reads it; InputError if it cannot."""
-    reads, wanted = kind.of(start.config), kind.reading(data.format)
-    if reads is not wanted:
-        raise InputError(
-            f"{name} is a model of {reads.name}, and the data are {wanted.name}; start from a model of {wanted.name}"
-        )
-    return reads.continued(start, name, data)
 
 
 def finetune(

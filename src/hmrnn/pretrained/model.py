@@ -111,7 +111,7 @@ class Model:
 
         Of the paths of the data only the file names are kept. ``hmrnn export`` can also round the weights to 16 bits.
         """
-        from hmrnn.pretrained.write import write
+        from hmrnn.pretrained.export import write
 
         return write(directory, self._checkpoint(), dict(self.network.named_parameters()))
 

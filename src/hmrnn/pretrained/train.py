@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import tempfile
 import warnings
@@ -15,6 +14,7 @@ import torch
 from hmrnn import checkpoint, kind
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
+from hmrnn.config.checks import settings_of, value_of
 from hmrnn.errors import InputError, Note
 from hmrnn.kind import Measure
 from hmrnn.pretrained.load import load, locate
@@ -105,8 +105,8 @@ def carry_out(
         config = reads.settle(config, corpus)
         if resume:
             _check_resumable(run.config(), config)
-        if resume and rank == 0:
-            _note_schedules(run.config(), config)
+            if rank == 0:
+                _note_schedules(run.config(), config)
         if start is None and config.train.start_from is not None and not resume:
             start = checkpoint.read(locate(config.train.start_from))
         trainer = Trainer(config, corpus, device, rank, world, start)
@@ -137,12 +137,6 @@ def _note_schedules(stored: Config, wanted: Config) -> None:
 
 def _check_resumable(stored: Config, wanted: Config) -> None:
     """Raise InputError if a setting differs that a resumed run cannot change."""
-    old, new = dataclasses.asdict(stored), dataclasses.asdict(wanted)
-    differing = [
-        f"{part}.{name}"
-        for part, settings in old.items()
-        for name, value in settings.items()
-        if value != new[part][name] and f"{part}.{name}" not in CHANGEABLE
-    ]
-    if differing:
-        raise InputError("a resumed run keeps its settings; leave it out", setting=differing[0])
+    for name, _, _, value, *_ in settings_of(Config, stored):
+        if name not in CHANGEABLE and value_of(wanted, name) != value:
+            raise InputError("a resumed run keeps its settings; leave it out", setting=name)
