@@ -250,21 +250,13 @@ def test_a_checkpoint_loses_its_manifest_first(stopped: Path, monkeypatch: pytes
     assert (stopped / "last-00000010" / "model.safetensors").exists()
 
 
-def test_files_in_the_place_of_directories_are_named(tmp_path: Path) -> None:
+def test_a_lock_that_is_no_file_is_named(tmp_path: Path) -> None:
     with RunDirectory(tmp_path).open():
         RunDirectory(tmp_path).store(tiny.config())
     (tmp_path / "lock").unlink()
     os.mkfifo(tmp_path / "lock")
-    with (
-        refused(),
-        RunDirectory(tmp_path).open(),
-    ):
+    with refused(), RunDirectory(tmp_path).open():
         pass
-    (tmp_path / "last-00000007").write_text("mine")
-    for resume in (True, False):
-        with refused():
-            RunDirectory(tmp_path).check(resume=resume, overwrite=not resume)
-    assert (tmp_path / "last-00000007").read_text() == "mine"
 
 
 def test_a_damaged_state_names_the_one_before(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def changed_detectors(run: Trainer) -> list[dict[str, Any]]:
     given: Tensor | None = getattr(run.model, "given", None)  # (symbols, detectors), NaN where a detector decides
     free = [True] * len(sums) if given is None else given.isnan().all(0).tolist()
     before, rates = p.conditions or ["alive"] * len(sums), [total / updates for total in sums]
-    p.conditions = [next_condition(*pair) if its else "alive" for its, *pair in zip(free, rates, before)]
+    p.conditions = [condition(*pair) if its else "alive" for its, *pair in zip(free, rates, before)]
     settable = len(sums) if run.model.rnn.settable else 0
     how = (settable, bool(d.rates), bool(d.bias), hasattr(run.model.rnn, "detector_biases"))
     return [
@@ -41,16 +41,14 @@ def changed_detectors(run: Trainer) -> list[dict[str, Any]]:
     ]
 
 
-def condition(rate: float) -> str:
-    """The condition of a detector with this rate over an epoch: "silent", "always" or "alive"."""
-    return "silent" if rate < SILENT else "always" if rate > ALWAYS else "alive"
+def condition(rate: float, before: str = "alive") -> str:
+    """The condition of a detector with this rate over an epoch: "silent", "always" or "alive".
 
-
-def next_condition(rate: float, before: str) -> str:
-    """``condition``, but a detector is "alive" again only beyond twice the limit, so that it does not flicker."""
-    back = {"silent": rate > 2 * SILENT, "always": rate < 1 - 2 * (1 - ALWAYS)}
-    now = condition(rate)
-    return before if now == "alive" and not back.get(before, True) else now
+    A detector that was in trouble ``before`` is "alive" again only beyond twice the limit, so that it does not flicker.
+    """
+    if rate < SILENT * (1 + (before == "silent")):
+        return "silent"
+    return "always" if 1 - rate < (1 - ALWAYS) * (1 + (before == "always")) else "alive"
 
 
 def advice(

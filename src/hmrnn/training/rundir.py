@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
@@ -30,7 +30,7 @@ class RunDirectory:
 
     def __init__(self, path: Path, *, writer: bool = True) -> None:
         self.path, self.writer = path, writer
-        self._lock: IO[str] | None = None
+        self._place: os.stat_result | None = None
 
     @property
     def holds_run(self) -> bool:
@@ -57,9 +57,6 @@ class RunDirectory:
             raise InputError(f"{self.path} already holds a run; resume it, overwrite it, or choose another directory")
         elif self.path.exists() and not self.holds_run and not self._is_empty():
             raise InputError(f"{self.path} exists and is not a run directory; choose another directory")
-        for path in self.path.iterdir() if self.holds_run else ():
-            if checkpoint.NAME.fullmatch(path.name) and not path.is_dir():
-                raise InputError(f"{path} has the name of a checkpoint and is not a directory; move it elsewhere")
 
     def _is_empty(self) -> bool:
         return self.path.is_dir() and all(path.name in ("lock", FRESH_CONFIG) for path in self.path.iterdir())
@@ -70,15 +67,12 @@ class RunDirectory:
         if not self.writer:
             yield
             return
-        with files.hold(self.path) as lock:
-            self._lock = lock
-            try:
-                if overwrite:
-                    with self._writing():
-                        self._clear()
-                yield
-            finally:
-                self._lock = None
+        with files.hold(self.path):
+            self._place = os.stat(self.path)
+            if overwrite:
+                with self._writing():
+                    self._clear()
+            yield
 
     def store(self, config: Config) -> None:
         """Write config.json, which makes this a run directory."""
@@ -107,12 +101,8 @@ class RunDirectory:
 
     def _check_in_place(self) -> None:
         """Raise InputError if the directory is gone, even if there is another one in its place."""
-        try:
-            lock = os.stat(self.path / "lock")
-            there = self._lock is None or os.path.samestat(os.fstat(self._lock.fileno()), lock)
-        except OSError:  # the file lock alone may have been removed
-            there = self.path.is_dir() and (self._lock is None or self.holds_run)
-        if not there:
+        there = os.stat(self.path) if self.path.is_dir() else None
+        if there is None or not os.path.samestat(there, self._place or there):
             raise InputError(f"{self.path} is gone: it was moved or removed while the run was writing to it")
 
     def drop_best_after(self, step: int) -> None:
