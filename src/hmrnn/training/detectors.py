@@ -33,7 +33,7 @@ def changed_detectors(run: Trainer) -> list[dict[str, Any]]:
     before, rates = p.conditions or ["alive"] * len(sums), [total / updates for total in sums]
     p.conditions = [condition(*pair) if its else "alive" for its, *pair in zip(free, rates, before)]
     settable = len(sums) if run.model.rnn.settable else 0
-    how = (settable, bool(d.rates), bool(d.bias), hasattr(run.model.rnn, "detector_biases"))
+    how = (settable, bool(d.rates), hasattr(run.model.rnn, "detector_biases"))
     return [
         {"layer": l, "condition": new, "rate": rate, "message": advice(l, rate, *how)}
         for l, (rate, old, new) in enumerate(zip(rates, before, p.conditions), start=1)
@@ -51,13 +51,11 @@ def condition(rate: float, before: str = "alive") -> str:
     return "always" if 1 - rate < (1 - ALWAYS) * (1 + (before == "always")) else "alive"
 
 
-def advice(
-    layer: int, rate: float, detectors: int, held: bool = False, biased: bool = False, moved: bool = True
-) -> str:
+def advice(layer: int, rate: float, detectors: int, held: bool = False, moved: bool = True) -> str:
     """What a detector's condition means, and what to do about it; ``layer`` is counted from 1.
 
     ``detectors`` is how many can be given rates: 0 if a text gives the boundaries. ``held``: they have rates.
-    ``biased``: they have a bias, which excludes ``start_at_rates``. ``moved``: rate control can move their biases.
+    ``moved``: rate control can move their biases.
     """
     now = condition(rate)
     if now == "alive":
@@ -66,14 +64,7 @@ def advice(
         "silent": f"has fallen silent: at rate {rate:.4f} its segments hardly ever end, and layer {layer + 1} is idle",
         "always": f"fires always: at rate {rate:.4f} every step is a segment, and layer {layer + 1} reads all of them",
     }[now]
-    if held and not moved:
-        means = "a larger detectors.rate_weight"
-    elif held:
-        means = "detectors.rate_control 0.5, which holds its rate more firmly"
-    elif not detectors:
-        means = f"model.num_layers {layer}"
-    else:
-        rates = " ".join(f"{0.9 * (2 / 3) ** l:.2g}" for l in range(detectors))
-        means = f"held rates: detectors.rates {rates} detectors.rate_weight 0.2" + " detectors.start_at_rates" * moved
-        means += ", without detectors.bias" * biased
+    rates = " ".join(["detectors.rates", *(f"{0.9 * (2 / 3) ** l:.2g}" for l in range(detectors)), ""])
+    means = ("" if held else rates) + ("detectors.rate_control 0.5" if moved else "detectors.rate_weight 2")
+    means = means if detectors else f"model.num_layers {layer}"
     return f"the detector of layer {layer} {what}; if that is the same after the next epoch, start again with {means}"

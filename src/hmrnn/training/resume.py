@@ -77,7 +77,7 @@ def restore(run: Trainer, saved: Checkpoint) -> None:
     wrong = [
         f"{name} is {_shape(given.get(name))}" for name in names if _shape(own.get(name)) != _shape(given.get(name))
     ]
-    wrong += [f"{name} is {given[name]}" for name in names if name.endswith(".step") and not given[name] >= 0]
+    wrong = wrong or [f"{name} is {given[name]}" for name in names if name.endswith(".step") and not given[name] >= 0]
     wrong += [f"it is at chunk {p.chunk} of an epoch"] * (p.chunk >= run.task.chunks)
     if wrong:
         raise InputError(f"the checkpoint does not fit this run: {wrong[0]}")
