@@ -31,6 +31,7 @@ from hmrnn.pretrained.load import load
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
+from hmrnn.training.prepare import new_optimizer
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.task import Term
 from hmrnn.training.trainer import Trainer
@@ -91,6 +92,14 @@ def flags(config: Config) -> list[str]:
 
 def trainer(config: Config, text: Corpus | None = None) -> Trainer:
     return Trainer(config, corpus() if text is None else text, torch.device("cpu"))
+
+
+def in_precision(trainer: Trainer, dtype: torch.dtype = torch.float64) -> None:
+    """Give a trainer that has made no update weights, optimizer and state of another precision."""
+    trainer.model.to(dtype)
+    trainer.optimizer = new_optimizer(trainer.model, trainer.config.train, trainer.device)
+    if trainer.state is not None:
+        trainer.state = trainer.model.rnn.initial_state(len(trainer.state.z))
 
 
 def term(trainer: Trainer, kind: type[Kind]) -> Kind:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-import json
 import math
-import sys
 from pathlib import Path
 
 import pytest
@@ -159,27 +156,17 @@ def test_an_unknown_name_is_refused_with_those_there_are(folder: Path, monkeypat
         hmrnn.load("english-small")
 
 
-def test_commands_use_it_where_no_model_is_named(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_use_it_where_no_model_is_named(folder: Path, command: tiny.Command) -> None:
     model = hmrnn.load("english-small")
-    assert tiny.hmrnn("segment", "abc de", "--json") == 0
-    assert json.loads(capsys.readouterr().out) == model.segment("abc de").to_dict()
-    assert tiny.hmrnn("generate", "abc ", "--length", 30, "--seed", 3) == 0
-    assert capsys.readouterr().out == "abc " + model.generate("abc ", 30, temperature=0.8, seed=3) + "\n"
-    monkeypatch.setattr(sys, "stdin", io.StringIO(TEXT + "\n"))
-    assert tiny.hmrnn("score", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["bits"] == model.score(TEXT).bits
-    assert tiny.hmrnn("plot", "abc de", "--figure", "3", "--out", "figure.svg") == 0
+    assert command.json("segment 'abc de' --json") == model.segment("abc de").to_dict()
+    assert command("generate 'abc ' --length 30 --seed 3") == "abc " + model.generate("abc ", 30, seed=3) + "\n"
+    command("plot 'abc de' --figure 3 --out figure.svg")
     assert Path("figure.svg").read_bytes().startswith(b"<?xml")
-    capsys.readouterr()
-    assert tiny.hmrnn("plot", "--figure", "curves") == 2
-    assert "metrics.jsonl" in capsys.readouterr().err
-    assert tiny.hmrnn("evaluate") == 2
-    assert "--file" in capsys.readouterr().err
+    assert "metrics.jsonl" in command.refused("plot --figure curves")
+    assert "--file" in command.refused("evaluate")
     Path("text.txt").write_text(TEXT)
-    assert tiny.hmrnn("evaluate", "--file", "text.txt", "--streams", 1, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["bits"] == pytest.approx(model.score(TEXT).bits, rel=1e-4)
+    for line in ("score --file text.txt --json", "evaluate --file text.txt --streams 1 --json"):
+        assert command.json(line)["bits"] == pytest.approx(model.score(TEXT).bits, rel=1e-4)
 
 
 def test_the_page_uses_it_where_no_model_is_named(folder: Path) -> None:

@@ -6,6 +6,8 @@ import os
 import random
 import resource
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,7 +18,6 @@ from recorded import Record
 import damage
 import kills
 import tiny
-import torchrun
 from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
@@ -49,24 +50,13 @@ def test_thirty_kills(record: Record, tmp_path: Path) -> None:
     assert {"an evaluation", "the writing of a checkpoint", "before the first update", "a first batch"} <= seen.keys()
 
 
-def test_a_signal_to_torchrun(record: Record, tmp_path: Path) -> None:
-    """SIGTERM to torchrun stops both processes, which save all, and the run goes on from there."""
-    (tmp_path / "story.txt").write_text(tiny.text(900))
-    config = tiny.config(batch_size=16, length=10, log_every=3, epochs=1000)
-    process = torchrun.start(tmp_path, "train", "story.txt", "--out", "run", *tiny.flags(config))
-    assert process.stdout is not None
-    while "bits/char" not in (line := process.stdout.readline()):
-        assert line, process.communicate()[1]
-    os.kill(process.pid, signal.SIGTERM)
-    text, errors = torchrun.finish(process)
-    progress = RunDirectory(tmp_path / "run").newest_progress()
-    assert f"stopped by SIGTERM at step {progress['step']}; everything is saved." in text, errors
-    epochs = progress["epoch"] + 1
-    process = torchrun.start(tmp_path, "train", "story.txt", "--out", "run", "--resume", "--train.epochs", epochs)
-    text, errors = torchrun.finish(process)
-    assert process.returncode == 0, errors
-    assert f"{epochs} epochs done" in text
-    record["stopped at step"] = progress["step"]
+def two_processes(work: Path, *arguments: object) -> subprocess.Popen[str]:
+    """A command of hmrnn under torchrun, with ``work`` as its working directory."""
+    run = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "hmrnn")
+    command, pipe = [sys.executable, *run, *map(str, arguments)], subprocess.PIPE
+    return subprocess.Popen(
+        command, cwd=work, env=tiny.environment(work / "cache"), stdout=pipe, stderr=pipe, text=True
+    )
 
 
 def workers(process: int) -> list[int]:
@@ -79,11 +69,11 @@ def test_killed_worker_of_torchrun(record: Record, tmp_path: Path) -> None:
     (tmp_path / "story.txt").write_text(tiny.text(900))
     config = tiny.config(batch_size=16, length=10, log_every=3, epochs=300, validate_every=25, checkpoint_every=0.3)
     rng, flags = random.Random(SEED), tiny.flags(config)
-    process = torchrun.start(tmp_path, "train", "story.txt", "--out", "whole", *flags)
+    process = two_processes(tmp_path, "train", "story.txt", "--out", "whole", *flags)
     assert process.wait(timeout=600) == 0
     for kill in range(3):
         how = ["--resume"] if kill else flags
-        process = torchrun.start(tmp_path, "train", "story.txt", "--out", "parts", *how)
+        process = two_processes(tmp_path, "train", "story.txt", "--out", "parts", *how)
         assert process.stdout is not None
         while "bits/char" not in (line := process.stdout.readline()):
             assert line, process.communicate()[1]
@@ -94,7 +84,7 @@ def test_killed_worker_of_torchrun(record: Record, tmp_path: Path) -> None:
         step = RunDirectory(tmp_path / "parts").newest_progress()["step"]
         record.say(f"worker killed, torchrun ended with {process.returncode}; the last checkpoint is at step {step}")
         assert process.returncode != 0
-    process = torchrun.start(tmp_path, "train", "story.txt", "--out", "parts", "--resume")
+    process = two_processes(tmp_path, "train", "story.txt", "--out", "parts", "--resume")
     _, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     record["kills"], record["seed"] = 3, SEED

@@ -115,41 +115,29 @@ def test_engines_capture_no_parts_of_updates_that_will_be_captured(
     assert seen[-1] is False
 
 
-@pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("collects", [True, False])
-def test_no_garbage_is_collected_while_a_graph_is_captured(recorder: Recorder, collects: bool, fails: bool) -> None:
-    """Not by Python at its most eager, even after another capture in between; afterwards all is as it was before."""
-    made = {"captured": 0, "run": 0}
+def test_no_garbage_is_collected_while_a_graph_is_captured(recorder: Recorder, collects: bool) -> None:
+    """Not even after another capture in between, or one that fails; afterwards all is as it was before."""
+    seen = []
 
     def update(batch: Batch) -> None:
-        graph = recorder.capturing
-        if graph is not None:
+        if recorder.capturing is not None:
             with captures.capturing(Graph(), pool=Pool(), stream=Stream()):  # type: ignore[arg-type]
                 pass
-            recorder.capturing = graph
-        before = sum(generation["collections"] for generation in gc.get_stats())
-        kept = [[k] for k in range(100)]
-        after = sum(generation["collections"] for generation in gc.get_stats())
-        made["run" if graph is None else "captured"] += after - before
-        if graph is not None and fails:
-            raise OSError(f"{len(kept)} lists are enough")
-        recorder.update(batch)
+            seen.append(gc.isenabled())
+            raise NotImplementedError
 
-    enabled, threshold = gc.isenabled(), gc.get_threshold()
+    enabled = gc.isenabled()
     captured = CapturedUpdate(update)
     try:
         (gc.enable if collects else gc.disable)()
-        gc.set_threshold(1)
         for _ in range(CapturedUpdate.WARM_UP):
             captured((torch.ones(2),))
-        with pytest.raises(OSError, match="enough") if fails else contextlib.nullcontext():
+        with pytest.raises(NotImplementedError):
             captured((torch.ones(2),))
-        assert gc.isenabled() is collects
+        assert (gc.isenabled(), seen) == (collects, [False])
     finally:
-        gc.set_threshold(*threshold)
         (gc.enable if enabled else gc.disable)()
-    assert (made["run"] > 0) is collects
-    assert made["captured"] == 0
 
 
 def test_types_and_every_tensor_of_a_batch_count(recorder: Recorder) -> None:
@@ -204,27 +192,28 @@ def test_a_run_has_one_graph(recorder: Recorder, rnn: str) -> None:
     assert [what for what, _ in recorder.events] == ["run"] * 3 + ["replay"] * 11
 
 
-def learned(config: Config, kind: str, dtype: torch.dtype = torch.float32) -> tuple[Tensor, list[Tensor], int]:
-    """Losses, summed up, and weights after 30 updates of a clockwork network; how many graphs were captured.
+def learned(
+    config: Config, kind: str, dtype: torch.dtype = torch.float32, data: Any = None
+) -> tuple[Tensor, list[Tensor], int]:
+    """Sums of losses and rates, and weights after 30 updates; how many graphs were captured.
 
     ``kind``: captured or run on a GPU, or run on the CPU.
     """
-    trainer = Trainer(config, tiny.corpus(), torch.device("cpu" if kind == "cpu" else "cuda"))
-    trainer.model.to(dtype)
-    trainer.state = trainer.model.rnn.initial_state(config.train.batch_size)
+    trainer = Trainer(config, data or tiny.corpus(), torch.device("cpu" if kind == "cpu" else "cuda"))
+    tiny.in_precision(trainer, dtype)
     if kind == "run":
         trainer.captured = None
     losses = []
     for _ in range(30):
         trainer.step()
-        losses.append(trainer.window[1].cpu().clone())
+        losses.append(trainer.window.cpu().clone())
     kinds = trainer.captured.kinds.values() if trainer.captured is not None else ()
     return torch.stack(losses), [p.cpu() for p in weights(trainer)], sum(known.graph is not None for known in kinds)
 
 
 def close(a: tuple[Tensor, list[Tensor], int], b: tuple[Tensor, list[Tensor], int], tolerance: float = 1e-2) -> None:
     """A network whose clock is wrong is off by 6e-3 in its losses and by more than half in its weights."""
-    torch.testing.assert_close(a[0], b[0], rtol=1e-4, atol=0)
+    torch.testing.assert_close(a[0][:, 1], b[0][:, 1], rtol=1e-4, atol=0)
     for mine, theirs in zip(a[1], b[1]):
         assert (mine - theirs).norm() <= tolerance * theirs.norm()
 
@@ -238,7 +227,7 @@ def test_a_captured_clockwork_update_is_that_which_is_run(layer_norm: bool, leng
     captured, run, cpu = (learned(config, kind, torch.float64) for kind in ("captured", "run", "cpu"))
     assert (captured[2], run[2], cpu[2]) == (1, 0, 0)
     close(captured, run, 1e-6)
-    torch.testing.assert_close(captured[0], cpu[0], rtol=1e-4, atol=0)
+    torch.testing.assert_close(captured[0][:, 1], cpu[0][:, 1], rtol=1e-4, atol=0)
 
 
 @pytest.mark.gpu
@@ -261,24 +250,11 @@ def test_captured_clockwork_updates_take_no_more_memory_with_time() -> None:
     assert all(p.isfinite().all() for p in trainer.model.parameters())
 
 
-def written(kind: str) -> tuple[Tensor, list[Tensor], int]:
-    """Losses and boundary rates, summed up, and weights after 20 updates of handwriting; how many graphs there are."""
-    config = tiny_strokes.config(accumulate=2, epochs=9, rates=(0.4, 0.2), start_at_rates=True, rate_control=0.05)
-    trainer = Trainer(config, tiny_strokes.corpus(), torch.device("cpu" if kind == "cpu" else "cuda"))
-    if kind == "run":
-        trainer.captured = None
-    sums = []
-    for _ in range(20):
-        trainer.step()
-        sums.append(trainer.window.cpu().clone())
-    kinds = trainer.captured.kinds.values() if trainer.captured is not None else ()
-    return torch.stack(sums), [p.cpu() for p in weights(trainer)], sum(known.graph is not None for known in kinds)
-
-
 @pytest.mark.gpu
 def test_a_captured_update_of_handwriting_is_that_which_is_run() -> None:
     """In parts that hold more points or fewer, with rates that are held; its first sums are those of a CPU."""
-    captured, run, cpu = written("captured"), written("run"), written("cpu")
+    config = tiny_strokes.config(accumulate=2, epochs=9, rates=(0.4, 0.2), start_at_rates=True, rate_control=0.05)
+    captured, run, cpu = (learned(config, kind, data=tiny_strokes.corpus()) for kind in ("captured", "run", "cpu"))
     assert (captured[2], run[2]) == (1, 0)
     close(captured, run)
     torch.testing.assert_close(captured[0][:2], cpu[0][:2], rtol=1e-3, atol=1e-6)

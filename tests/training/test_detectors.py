@@ -19,8 +19,6 @@ from hmrnn.cli.settings import train_arguments
 from hmrnn.config import ModelConfig
 from hmrnn.kinds.text.kind import Text
 from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.nn.hmlstm import HMLSTM
-from hmrnn.nn.rates import distance
 from hmrnn.training import detectors
 from hmrnn.training.detectors import advice, changed_detectors, condition
 from hmrnn.training.metrics import read_metrics
@@ -31,62 +29,26 @@ from hmrnn.training.terms.steering import bound_feedback
 PRESETS = kind.presets()
 
 
-def with_detectors_alone(biases: tuple[float, ...], engine: str, slope: float) -> HMLSTM:
-    """All weights are zero but the biases of the detectors."""
-    rnn = HMLSTM(2, 3, num_layers=len(biases) + 1, engine=engine).double()
-    rnn.slope = slope
-    for p in rnn.parameters():
-        torch.nn.init.zeros_(p)
-    rnn.set_detector_bias(biases)
-    return rnn
-
-
-@pytest.mark.parametrize("engine", ["reference", "native"])
-@pytest.mark.parametrize("slope", [1.0, 1.5])
-def test_the_rate_priors_gradient_by_hand(engine: str, slope: float) -> None:
-    """Weights at zero: s_z is the bias alone, z̃ = (a·b + 1) / 2, and dz̃/db = a / 2 reaches b through every z."""
-    rnn = with_detectors_alone((0.25, -0.25), engine, slope)
-    out, _ = rnn(torch.randn(1, 4, 2, dtype=torch.float64))
-    rates = out.boundaries.mean((0, 1))
-    assert rates.tolist() == [1.0, 0.0]
-    loss = 5.0 * distance(rates, (0.3, 0.1))
-    assert loss.item() == pytest.approx(5 * (0.7**2 + 0.1**2))
-    loss.backward()
-    assert rnn.b[0].grad is not None
-    assert rnn.b[1].grad is not None
-    assert rnn.b[0].grad[-1].item() == pytest.approx(5 * 2 * 0.7 * slope / 2)
-    assert rnn.b[1].grad[-1].item() == pytest.approx(5 * 2 * -0.1 * slope / 2)
-
-
-def test_feedback_is_bounded_and_nothing_else() -> None:
+@pytest.mark.parametrize(
+    ("bounds", "matrix", "first", "slope", "shrunk"),
+    [((0.25, 0.0), "V", 0.0, 4.0, 0.03125), ((0.0, 0.5), "U", 0.125, 1.0, 0.2)],
+)
+def test_what_detectors_see_of_states_is_bounded_and_nothing_else(
+    bounds: tuple[float, float], matrix: str, first: float, slope: float, shrunk: float
+) -> None:
+    """The row of the first detector is within the bound, (a/2)·‖row‖₁; that of the second is not."""
     model = LanguageModel(9, ModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5))
-    rnn = model.rnn
+    rows = getattr(model.rnn, matrix)
     with torch.no_grad():
-        rnn.V[0][-1] = 0
-        rnn.V[1][-1] = 0.125
+        rows[0][-1], rows[1][-1] = first, 0.125 if matrix == "V" else 1.0
+    model.rnn.slope = slope
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    bound_feedback(model, 0.25, 0.0)  # 0 and (1/2)·4·0.125: within it
+    bound_feedback(model, *bounds, torch.tensor(False))
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
-    rnn.slope = 4.0
-    bound_feedback(model, 0.25, 0.0)
-    assert torch.equal(rnn.V[1][-1], torch.full((4,), 0.03125))
-    assert torch.equal(rnn.V[1][:-1], before["rnn.V.1"][:-1])
-    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters() if name != "rnn.V.1")
-
-
-def test_recurrence_is_bounded_and_nothing_else() -> None:
-    model = LanguageModel(9, ModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5))
-    rnn = model.rnn
-    with torch.no_grad():
-        rnn.U[0][-1] = 0.125
-        rnn.U[1][-1] = 1
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    bound_feedback(model, 0.0, 0.5, torch.tensor(False))
-    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
-    bound_feedback(model, 0.0, 0.5, torch.tensor(True))  # (1/2)·6·0.125 is within it
-    torch.testing.assert_close(rnn.U[1][-1], torch.full((5,), 0.2))
-    assert torch.equal(rnn.U[1][:-1], before["rnn.U.1"][:-1])
-    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters() if name != "rnn.U.1")
+    bound_feedback(model, *bounds, torch.tensor(True))
+    torch.testing.assert_close(rows[1][-1], torch.full_like(rows[1][-1], shrunk))
+    assert torch.equal(rows[1][:-1], before[f"rnn.{matrix}.1"][:-1])
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters() if name != f"rnn.{matrix}.1")
 
 
 def test_conditions_of_detectors() -> None:

@@ -165,23 +165,6 @@ def test_skipping_may_begin_later_and_is_shown(
     assert "; 1 updates were not finite and skipped" in shown
 
 
-def test_adam_leaves_out_what_it_is_told_to() -> None:
-    """On a GPU, inside a captured update, it is Adam's own kernel that does nothing where ``found_inf`` is 1."""
-    p = torch.nn.Parameter(torch.ones(3))
-    adam: Any = torch.optim.Adam([p], lr=0.1, fused=True)
-    adam.found_inf = torch.ones(())
-    p.grad = torch.full((3,), math.nan)
-    adam.step()
-    assert p.tolist() == [1.0] * 3
-    assert {name: value.sum().item() for name, value in adam.state[p].items()} == {
-        "step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0,
-    }  # fmt: skip
-    adam.found_inf.zero_()
-    p.grad = torch.ones(3)
-    adam.step()
-    assert p.tolist() == pytest.approx([0.9] * 3)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 @pytest.mark.parametrize("step", [2, 9], ids=["run", "replayed"])

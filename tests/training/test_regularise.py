@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from torch import Tensor
 import hmrnn
 import tiny
 from hmrnn import checkpoint, ops
-from hmrnn.config import Config, ModelConfig, RegulariseConfig
-from hmrnn.config.json import from_json, to_json
+from hmrnn.config import ModelConfig, RegulariseConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.networks import PooledModel
 from hmrnn.kinds.strokes.network import HandwritingModel
@@ -271,13 +269,6 @@ def test_validation_and_the_best_model_take_the_average(tmp_path: Path) -> None:
     bits = [line["bits"] for line in read_metrics(tmp_path / "metrics.jsonl") if line["event"] == "valid"]
     text = tiny.corpus()
     assert hmrnn.load(tmp_path).score(text.vocabulary.decode(text.valid)).bits == pytest.approx(bits[-1], abs=0.02)
-
-
-def test_a_config_that_leaves_settings_out_has_their_defaults() -> None:
-    config = tiny.config()
-    old = json.loads(to_json(config))
-    del old["regularise"], old["train"]["seed"], old["detectors"]["bias"]
-    assert from_json(json.dumps(old).encode(), Config, "here") == config
 
 
 def test_resume_refuses_another_regularisation() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import hmrnn
 import tiny
 import tiny_strokes
 from hmrnn.config import DetectorConfig
@@ -129,19 +126,6 @@ def test_handwriting(estimator: str) -> None:
     assert all(b[-1] != old[-1] for b, old in zip(trainer.model.rnn.detector_biases(), before))
     assert trainer.window_means() is not None
     assert any(isinstance(term, Reinforce) for term in trainer.terms) == (estimator == "reinforce")
-
-
-def test_the_command_trains_resumes_and_the_model_loads(tmp_path: Path) -> None:
-    small = "--no-report --model.hidden-size 8 --model.embedding-size 4 --model.output-size 8 --train.batch-size 16"
-    small += " --train.length 10 --train.device cpu --detectors.rates 0.3 0.1"
-    with tiny.story(tmp_path):
-        arguments = [*small.split(), "--detectors.estimator", "reinforce"]
-        assert tiny.hmrnn("train", "story.txt", "--out", "run", *arguments, "--train.epochs", 1) == 0
-        assert tiny.hmrnn("train", "story.txt", "--out", "run", "--resume", "--no-report", "--train.epochs", 2) == 0
-        assert json.loads(Path("run/config.json").read_bytes())["detectors"]["estimator"] == "reinforce"
-        model = hmrnn.load("run")
-        once, again = (model.segment("abc de fgh a hhg").boundaries for _ in range(2))
-        assert (once == again).all()  # nothing is drawn
 
 
 def test_networks_without_detectors_have_no_baseline() -> None:

@@ -10,7 +10,6 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -34,7 +33,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "soft, layer norm, hold": {"estimator": "soft", "layer_norm": True, "on_copy": "hold", "cool_down": 0.8},
     "gumbel, detectors with a hidden layer": {
         "estimator": "gumbel", "temperature": (1.5, 0.4), "hidden": 4, "rates": (0.3, 0.1), "rate_control": 0.2,
-        "top_down": "always",
+        "top_down": "always", "start_at_rates": True,
     },
     "muon": {"optimizer": "muon", "adam_rate": 0.5, "beta1": 0.8, "layer_norm": True, "weight_decay": 0.1},
     "reinforce": {"estimator": "reinforce", "entropy": 0.1, "on_copy": "hold", "accumulate": 2, "rates": (0.3, 0.1)},
@@ -221,22 +220,14 @@ def test_fewer_epochs_than_were_made_end_at_once(tmp_path: Path) -> None:
     assert json.loads(lines[-1])["step"] == 30
 
 
-def test_a_run_of_a_cpu_goes_on_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its checkpoint has no random state of a GPU; one that has it gives it back."""
-    tiny.run(tmp_path, tiny.config(), stop=after(3))
-    saved = RunDirectory(tmp_path).newest_state()
-    trainer = tiny.trainer(tiny.config())
-    given: list[Any] = []
-    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: given.append(state))
-    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.zeros(3))
-    monkeypatch.setattr(trainer, "device", mock.Mock(type="cuda"))
-    monkeypatch.setattr(torch.Tensor, "to", lambda self, device: self)
-    trainer.restore(saved)
-    assert trainer.progress.step == 3
-    assert given == []
-    drawn = torch.ones(3)
-    trainer.restore(saved._replace(training={**(saved.training or {}), "random.cuda.0": drawn}))
-    assert given[0] is drawn
+@pytest.mark.parametrize("end", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_run_may_go_on_without_the_random_state_of_a_gpu(end: str) -> None:
+    """Or with one that it does not need: it began on another device."""
+    saved = tiny.trainer(tiny.config()).snapshot(training=True)
+    for more in ({}, {"random.cuda.0": torch.zeros(16, dtype=torch.uint8)}):
+        trainer = Trainer(tiny.config(), tiny.corpus(), torch.device(end))
+        trainer.restore(saved._replace(training={**(saved.training or {}), **more}))
+        trainer.step()
 
 
 def test_a_thread_may_train(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -197,23 +198,15 @@ def test_metrics_that_were_removed_are_not_counted(stopped: Path) -> None:
     tiny.run(stopped, config, resume=True)
 
 
-@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl"])
-@pytest.mark.parametrize("kind", ["fifo", "endless"])
-def test_files_that_are_no_files_are_refused(tmp_path: Path, name: str, kind: str) -> None:
-    os.mkfifo(tmp_path / name) if kind == "fifo" else os.symlink("/dev/zero", tmp_path / name)
-    with refused():
-        RunDirectory(tmp_path).config() if name == "config.json" else read_metrics(tmp_path / name)
-
-
-def test_files_beyond_reason_are_refused(tmp_path: Path) -> None:
-    """They have no bytes on the disk; nothing of them is read."""
-    for name in ("config.json", "metrics.jsonl"):
-        (tmp_path / name).touch()
-        os.truncate(tmp_path / name, 1 << 40)
-    with refused():
-        RunDirectory(tmp_path).config()
-    with refused():
-        read_metrics(tmp_path / "metrics.jsonl")
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/dev/zero", path), lambda path: path.touch()])
+def test_files_that_are_no_files_or_beyond_reason_are_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """The largest has no bytes on the disk; nothing of it is read."""
+    for name, read in (("config.json", RunDirectory(tmp_path).config), ("metrics.jsonl", None)):
+        make(tmp_path / name)
+        if (tmp_path / name).is_file():
+            os.truncate(tmp_path / name, 1 << 40)
+        with refused():
+            read() if read else read_metrics(tmp_path / name)
 
 
 def test_a_config_that_is_lost_can_be_copied_from_a_checkpoint(stopped: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,23 +65,6 @@ def test_the_share_follows_its_schedule_and_reaches_the_loss() -> None:
     plain.model.load_state_dict(trainer.model.state_dict())
     mixed, true = (task.loss(task.model, batch, None).value for task in (trainer.task, plain.task))
     assert mixed != true
-
-
-def test_a_run_with_own_inputs_resumes_exactly(tmp_path: Path) -> None:
-    """Of strokes; one of text is in test_resume.py."""
-    config, data = tiny_strokes.config(scheduled_sampling=(0.2, 0.8)), tiny_strokes.corpus()
-    for name, at in (("whole", -1), ("parts", 4)):
-        tiny.run(
-            tmp_path / name,
-            config,
-            text=data,
-            stop=lambda event, at=at: event["event"] == "train" and event["step"] == at,
-        )
-    tiny.run(tmp_path / "parts", config, text=data, resume=True)
-    whole, parts = (tiny.contents(tmp_path / name) for name in ("whole", "parts"))
-    names = [name for name in whole if name.endswith(".safetensors")]
-    assert names
-    assert all(parts[name] == whole[name] for name in names)
 
 
 def test_the_gradient_is_clipped_by_value_then_by_norm() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -22,7 +21,6 @@ from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.output import Operation
 from hmrnn.nn.rates import BELOW_ZERO, distance
 from hmrnn.ops.estimators import Boundary, decide, hard_sigmoid
-from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.task import Loss, chances
 from hmrnn.training.terms.steering import bound_feedback, control_rates, first_rates, lacking_bias, surprise_pull
 from hmrnn.training.terms.weights import decay
@@ -71,16 +69,6 @@ def test_with_layer_norm_no_upper_detector_fires_while_its_layer_is_all_zeros() 
     low, high = first_rates(trainer).tolist()
     assert low == pytest.approx(0.3, abs=0.02)
     assert high < 0.9
-
-
-@pytest.mark.slow
-def test_a_run_that_goes_on_leaves_its_biases_alone(tmp_path: Path) -> None:
-    config = tiny.config(rates=(0.7, 0.3), start_at_rates=True, rate_weight=0.0)
-    tiny.run(tmp_path / "whole", config)
-    tiny.run(tmp_path / "parts", config, stop=lambda event: event["step"] == 3)
-    tiny.run(tmp_path / "parts", config, resume=True)
-    whole, parts = (RunDirectory(tmp_path / name).newest_state().weights for name in ("whole", "parts"))
-    assert all(torch.equal(weight, parts[name]) for name, weight in whole.items())
 
 
 def test_control_moves_the_detectors_biases_and_nothing_else() -> None:

@@ -105,7 +105,7 @@ def test_sequences_without_a_carried_state(tmp_path: Path, capsys: pytest.Captur
 def test_parts_of_padded_batches_add_up() -> None:
     whole, parts = (tiny.trainer(tiny.config(accumulate=k)) for k in (1, 2))
     for made in (whole, parts):
-        made.model.double()
+        tiny.in_precision(made)
         for _ in range(3):
             made.step()
     for name, weight in whole.model.state_dict().items():
