@@ -159,7 +159,10 @@ def test_an_unknown_name_is_refused_with_those_there_are(folder: Path, monkeypat
 def test_commands_use_it_where_no_model_is_named(folder: Path, command: tiny.Command) -> None:
     model = hmrnn.load("english-small")
     assert command.json("segment 'abc de' --json") == model.segment("abc de").to_dict()
-    assert command("generate 'abc ' --length 30 --seed 3") == "abc " + model.generate("abc ", 30, temperature=0.8, seed=3) + "\n"
+    assert (
+        command("generate 'abc ' --length 30 --seed 3")
+        == "abc " + model.generate("abc ", 30, temperature=0.8, seed=3) + "\n"
+    )
     command("plot 'abc de' --figure 3 --out figure.svg")
     assert Path("figure.svg").read_bytes().startswith(b"<?xml")
     assert "metrics.jsonl" in command.refused("plot --figure curves")

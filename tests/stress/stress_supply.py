@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,6 @@ from recorded import ROOT, Record
 
 import hmrnn
 from hmrnn.ops.native import build as native
-from hmrnn.ops.native import library
 
 BUILD = "import sys, hatchling.build as b; print(b.build_wheel(sys.argv[1])); print(b.build_sdist(sys.argv[1]))"
 
@@ -69,30 +65,6 @@ def test_contents(record: Record, built: tuple[Path, Path], tmp_path: Path) -> N
     record["files in the wheel"], record["wheel, bytes"] = len(names), wheel.stat().st_size
     record["files in the source archive"], record["source archive, bytes"] = len(members), source.stat().st_size
     record["wheel built from the source archive"] = "byte for byte the same"
-
-
-@pytest.mark.parametrize("compiler", ["of the system", "from ziglang"])
-def test_compilers(record: Record, tmp_path: Path, compiler: str) -> None:
-    """A clean environment builds the wheel with its libraries; without a compiler it downloads one to build with."""
-    place, programs = tmp_path / "environment", tmp_path / "programs"
-    run(sys.executable, "-m", "venv", place)
-    programs.mkdir()
-    if compiler == "from ziglang":
-        for name in ("uname", "ldd"):  # by which pip and zig learn where they are
-            (programs / name).symlink_to(shutil.which(name))
-    plain = os.environ | ({"PATH": str(programs)} if compiler == "from ziglang" else {})
-    plain.pop("CXX", None)
-    began = time.monotonic()
-    run(place / "bin" / "python", "-m", "pip", "wheel", "--no-deps", "--wheel-dir", tmp_path, ROOT, env=plain)
-    record["seconds"] = round(time.monotonic() - began, 1)
-    (wheel,) = tmp_path.glob("hmrnn-*-py3-none-linux_*.whl")
-    record["wheel, bytes"] = wheel.stat().st_size
-    zipfile.ZipFile(wheel).extractall(tmp_path / "package")
-    made = sorted((tmp_path / "package").glob("hmrnn/ops/native/*.so"))
-    assert [path.name for path in made] == sorted(f"_hmrnn_{level}.so" for level in native.LEVELS)
-    for path in made:
-        record[f"{path.name}, bytes"] = path.stat().st_size
-        assert ctypes.CDLL(str(path)).hm_version() == library.ABI
 
 
 def link_declared(site: Path) -> list[str]:

@@ -29,7 +29,7 @@ from hmrnn.ops import LayerWeights
 from hmrnn.pretrained import train as commands
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.prepare import prepare
-from hmrnn.training.terms.weights import Average, decay
+from hmrnn.training.terms.weights import Average, Decay, decay
 from refusals import refused
 
 ALL = {"weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3, "weight_decay": 0.5}
@@ -209,22 +209,14 @@ def test_decay_spares_biases_gains_and_detectors() -> None:
 
 
 def test_decay_follows_the_rate_after_adam() -> None:
-    plain, decayed = (tiny.trainer(tiny.config(cool_down=1.0, weight_decay=wd)) for wd in (0.0, 0.5))
+    plain, decayed = (tiny.trainer(tiny.config(weight_decay=share)) for share in (0.0, 0.5))
     for trainer in (plain, decayed):
         trainer.step()
-    torch.testing.assert_close(decayed.model.softmax.weight, plain.model.softmax.weight * (1 - 0.02 * 0.5))
-    torch.testing.assert_close(decayed.model.rnn.U[0][-1], plain.model.rnn.U[0][-1], atol=0, rtol=0)
-    half = decayed.task.chunks  # of all updates: the rate has fallen to one half
-    for trainer in (plain, decayed):
-        trainer.progress.step = half
-    before = copy.deepcopy(decayed.model.state_dict())
-    plain.model.load_state_dict(before)
-    plain.optimizer.load_state_dict(copy.deepcopy(decayed.optimizer.state_dict()))
-    for mine, theirs in zip((*plain.state.h, *plain.state.c), (*decayed.state.h, *decayed.state.c)):
-        mine.copy_(theirs)
-    for trainer in (plain, decayed):
-        trainer.step()
-    torch.testing.assert_close(decayed.model.softmax.weight, plain.model.softmax.weight * (1 - 0.01 * 0.5))
+    weight, expected = decayed.model.softmax.weight, plain.model.softmax.weight * (1 - 0.02 * 0.5)
+    torch.testing.assert_close(weight, expected)
+    for good, share in ((False, 0.0), (True, 0.01 * 0.5)):
+        tiny.term(decayed, Decay).after_update(torch.tensor(good), 0.01)
+        torch.testing.assert_close(weight, expected * (1 - share))
 
 
 def test_average_is_its_recurrence() -> None:

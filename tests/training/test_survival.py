@@ -13,7 +13,6 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -183,44 +182,3 @@ def test_errors_of_the_disk(tmp_path: Path, what: str, number: int) -> None:
         target = {"a checkpoint": "hmrnn.checkpoint.os.rename", "metrics.jsonl": "hmrnn.training.rundir.os.fsync"}[what]
         interrupted_by(run, lambda: patch.setattr(target, fail))
     goes_on(run)
-
-
-@contextmanager
-def without_rights() -> Iterator[None]:
-    """As a user to whom permissions apply."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-def test_a_directory_that_is_read_only() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        run = Path(folder) / "run"
-        with refused():
-            read_only_after_six(run)
-        os.chmod(run, 0o755)
-        goes_on(run)
-        os.chmod(run, 0o555)
-        with (
-            without_rights(),
-            refused(),
-        ):
-            tiny.run(run / "new", tiny.config())
-
-
-def read_only_after_six(run: Path) -> None:
-    """Train; after step 6 nothing can be created in the directory."""
-    here = RunDirectory(run)
-    with here.open():
-        events = train(tiny.trainer(SHORT), here)
-        while next(events)["step"] < 6:
-            pass
-        os.chmod(run, 0o555)
-        with without_rights():
-            list(events)

@@ -54,9 +54,7 @@ def write(
 
     ``parameters`` are the names of those weights that training changes.
     """
-    out = Path(os.path.expanduser(out))
-    if os.path.lexists(out):
-        raise InputError(f"{out} exists already; choose another directory")
+    out = check_new(Path(out))
     ready = saved._replace(config=_without_places(saved.config))
     try:
         checkpoint.write(out, ready)
@@ -64,6 +62,14 @@ def write(
         (out / CARD).write_bytes(own)
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; choose another directory") from error
+    return out
+
+
+def check_new(out: Path) -> Path:
+    """``out`` with the home directory for ``~``; InputError if it exists."""
+    out = Path(os.path.expanduser(out))
+    if os.path.lexists(out):
+        raise InputError(f"{out} exists already; choose another directory")
     return out
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.spaces import CHARACTERS
-from hmrnn.pretrained.write import check_new
+from hmrnn.pretrained.export import check_new
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.utils.files import write
 
