@@ -11,7 +11,14 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from hmrnn.ops.interface import TOP_DOWN
+
 FULL = os.environ.get("HMRNN_FULL_GRIDS") == "1"
+CELLS: list[dict[str, Any]] = [
+    {"flush": flush, "top_down": top_down, "copy": copy}
+    for flush, top_down, copy in itertools.product((True, False), TOP_DOWN, (True, False))
+]
+"""Every cell that reads and moves in another way."""
 
 
 def grid(*options: Sequence[Any], strength: int = 2, full: bool = FULL) -> list[tuple[Any, ...]]:

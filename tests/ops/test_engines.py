@@ -69,6 +69,9 @@ def cannot(device: torch.device, dtype: torch.dtype, engine: str = "cuda", bound
 
 def test_one_that_is_asked_for_runs_or_is_refused(h200: pytest.MonkeyPatch) -> None:
     assert choose_engine("cuda", GPU, Options()) == "cuda"
+    assert choose_engine("reference", CPU, Options()) == "reference"
+    with refused("engine"):
+        choose_engine("fastest", CPU, Options())
     assert cannot(CPU, torch.float32)
     assert cannot(GPU, torch.float64)
     for given in (

@@ -1,4 +1,4 @@
-"""Equations 8 and 9: values, the straight-through factor, the schedule."""
+"""Equations 8 and 9 where test_reference.py does not look: ties, margins, certain draws, schedules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hmrnn.ops.estimators import (
     annealed_slope,
     decide,
     discounted_sums,
-    hard_sigmoid,
     linear,
     relaxed,
     relaxed_gradient,
@@ -17,39 +16,16 @@ from hmrnn.ops.estimators import (
 )
 
 
-@pytest.mark.parametrize("slope", [1.0, 2.0, 4.0])
-def test_hard_sigmoid_and_its_gradient(slope: float) -> None:
-    s = torch.tensor([-9.0, -1.5, -1.0, -0.25, 0.0, 0.25, 1.0, 1.5, 9.0], dtype=torch.float64) / slope
-    s.requires_grad_()
-    p = hard_sigmoid(s, slope)
-    assert p.tolist() == [max(0.0, min(1.0, (slope * v + 1) / 2)) for v in s.tolist()]
-    p.sum().backward()
-    assert s.grad is not None
-    assert s.grad.tolist() == [slope / 2 if abs(slope * v) <= 1 else 0 for v in s.tolist()]
-
-
 def test_step_is_strict_at_one_half() -> None:
     p = torch.tensor([0.0, 0.5, 0.5 + 1e-9, 1.0], dtype=torch.float64)
     assert decide(p, "step").tolist() == [0, 0, 1, 1]
     assert decide(p, "sample").tolist() == [0, 0, 1, 1]
-    assert decide(p, "soft") is p
-
-
-def test_sample_draws_one_with_probability_p() -> None:
-    p = torch.tensor([0.0, 0.2, 0.7, 1.0], dtype=torch.float64)
-    noise = torch.rand(4000, 4, dtype=torch.float64)
-    z = decide(p.expand(4000, 4), "sample", noise)
-    assert set(z.flatten().tolist()) == {0, 1}
-    assert z[:, 0].sum() == 0
-    assert z[:, 3].sum() == 4000
-    assert z.mean(dim=0)[1:3].tolist() == pytest.approx([0.2, 0.7], abs=0.03)
-    assert decide(p, "step", noise[0]).tolist() == [0, 0, 1, 1]  # which is not drawn
+    assert decide(p, "step", torch.tensor(0.9)).tolist() == [0, 0, 1, 1]  # which is not drawn
 
 
 def test_annealed_slope_is_the_papers_schedule() -> None:
     assert annealed_slope(0, 0.04, 5.0) == 1.0
     assert annealed_slope(25, 0.04, 5.0) == pytest.approx(2.0)
-    assert annealed_slope(100, 0.04, 5.0) == 5.0
     assert annealed_slope(500, 0.04, 5.0) == 5.0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from typing import Any
 
 import pytest
@@ -13,16 +12,10 @@ from torch import Tensor
 
 from against_reference import Case, evaluate, expected, make, worst
 from hmrnn.nn.output import Operation
-from hmrnn.ops import ENGINES, Options, choose_engine, reference
-from hmrnn.ops.interface import TOP_DOWN
+from hmrnn.ops import Options, reference
 from literal import polynomial
-from pairs import grid
-from refusals import refused
+from pairs import CELLS, grid
 
-CELLS: list[dict[str, Any]] = [
-    {"flush": flush, "top_down": top_down, "copy": copy}
-    for flush, top_down, copy in itertools.product((True, False), TOP_DOWN, (True, False))
-]
 STRAIGHT = {"straight_through": True}
 OPTIONS = [
     {"sizes": sizes, "layer_norm": layer_norm, "on_copy": on_copy, "boundary": boundary, **extras}
@@ -68,13 +61,6 @@ def test_values_and_gradients_are_those_of_the_literal_writing(options: dict[str
     if case.boundary != "soft" and len(case.sizes) > 1:  # the comparison met every operation
         met = {Operation.UPDATE, *([Operation.FLUSH] * case.flush), *([Operation.COPY] * case.copy)}
         assert set((found if active is None else found[active]).flatten().tolist()) == met
-
-
-def test_an_engine_is_named_or_refused() -> None:
-    assert choose_engine("auto", torch.device("cpu"), Options()) in ENGINES
-    assert choose_engine("reference", torch.device("cpu"), Options()) == "reference"
-    with refused():
-        choose_engine("fastest", torch.device("cpu"), Options())
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,7 @@ def test_a_run_has_one_graph(recorder: Recorder, rnn: str) -> None:
     made = []
     for captured in (True, False):
         trainer = tiny.trainer(clockwork(5, 3, rnn=rnn, weight_drop=0.2))
+        places = [a.data_ptr() for a in weights(trainer)]
         if captured:
             recorder.work = trainer.update
             trainer.captured = CapturedUpdate(recorder.update)
@@ -187,6 +188,7 @@ def test_a_run_has_one_graph(recorder: Recorder, rnn: str) -> None:
             trainer.step()
             if step % 9 == 2:
                 trainer.validate()
+        assert [a.data_ptr() for a in weights(trainer)] == places, "where a graph looks for them"
         made.append(trainer)
     assert all(map(torch.equal, weights(made[0]), weights(made[1])))
     assert [what for what, _ in recorder.events] == ["run"] * 3 + ["replay"] * 11

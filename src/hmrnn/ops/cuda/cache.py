@@ -41,14 +41,12 @@ class Lease:
         self.held[0].capture()
         self.held[0].run("forward")
 
-    def restore(self) -> None:
-        """Run the forward pass again if a backward pass has overwritten its logs."""
+    def backward(self, grads: Sequence[torch.Tensor | None]) -> None:
+        """Run the backward pass for the gradients of the results."""
         if self.logs_overwritten:
             self.held[0].run("forward")
-
-    def backward(self) -> None:
-        """Run the backward pass; ``restore`` must have run, and gradients been loaded since."""
         self.logs_overwritten = True
+        self.plan.load_gradients(grads)
         self.held[0].run("backward")
 
     def release(self) -> None:

@@ -20,14 +20,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from hmrnn.errors import InputError
 from hmrnn.ops.cuda import cache as cuda_cache
-from hmrnn.ops.cuda.cache import Device, Lease
+from hmrnn.ops.cuda.cache import Lease
 from hmrnn.ops.cuda.cache import forget as forget
 from hmrnn.ops.cuda.gradients import source_gradient, weight_gradients
 from hmrnn.ops.cuda.layer import Spec
-from hmrnn.ops.cuda.plan import unflattened
+from hmrnn.ops.cuda.plan import Call
 from hmrnn.ops.estimators import DRAWN
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, first_only
 
@@ -59,72 +60,45 @@ def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
     return None
 
 
-@dataclasses.dataclass
-class Call:
-    """The arguments of a call, without the tensors that may have gradients."""
+def _run(lease: Lease, call: Call, tensors: Sequence[Any], form: TreeSpec) -> list[Tensor]:
+    source, state, forced, weights = tree_unflatten(tensors, form)
+    lease.held[0].load_weights(weights)
+    lease.plan.load_inputs(call, source, state, forced)
+    lease.forward()
+    return lease.plan.result()
 
-    spec: Spec
-    device: Device
-    slope: Tensor | float
-    temperature: Tensor | float
-    indices: Tensor | None
-    lengths: Tensor | None
-    noise: Tensor | None
-    kept: Sequence[Tensor] | None
-    seen: Sequence[Tensor] | None
 
-    def run(self, lease: Lease, tensors: Sequence[Tensor | None]) -> Result:
-        source, state, forced, weights = self.unflatten(tensors)
-        lease.held[0].load_weights([LayerWeights(*w) for w in weights])
-        given = self.slope, self.temperature, self.lengths, forced, self.noise, self.kept, self.seen
-        lease.plan.load_inputs(source, self.indices, State(*state), *given)
-        lease.forward()
-        return lease.plan.result()
-
-    def unflatten(self, flat: Sequence[Any]) -> tuple[Any, tuple[Any, Any, Any, Any], Any, list[Sequence[Any]]]:
-        """Source (x or embedding), state (h, c, z, pending), forced boundaries, and the fields of all weights."""
-        L, fields = len(self.spec.sizes), len(LayerWeights._fields)
-        h, c, rest = flat[1 : 1 + L], flat[1 + L : 1 + 2 * L], flat[1 + 2 * L :]
-        weights = [rest[3 + l * fields : 3 + (l + 1) * fields] for l in range(L)]
-        return flat[0], (tuple(h), tuple(c), rest[0], rest[1]), rest[2], weights
+def _unflattened(flat: Sequence[Tensor], layers: int) -> Result:
+    ends = flat[layers + 2 :]
+    state = State(tuple(ends[:layers]), tuple(ends[layers : 2 * layers]), *ends[2 * layers :])
+    return Result(tuple(flat[:layers]), flat[layers], flat[layers + 1], state)
 
 
 class _Recurrence(torch.autograd.Function):
     """The whole sequence as one node of the autograd graph."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, *tensors: Tensor | None) -> tuple[Tensor, ...]:
-        with call.device.turn():
-            lease = call.device.lend(call.spec)
-            result = call.run(lease, tensors)
-        ctx.call, ctx.lease = call, lease
+    def forward(ctx: Any, call: Call, form: TreeSpec, *tensors: Tensor | None) -> tuple[Tensor, ...]:
+        device = cuda_cache.on(call.spec.device)
+        with device.turn():
+            lease = device.lend(call.spec)
+            result = _run(lease, call, tensors, form)
+        ctx.lease, ctx.form = lease, form
         ctx.dtypes = [None if a is None else a.dtype for a in tensors]
-        ctx.save_for_backward(result.boundaries.new_empty(0))  # torch then reports a second backward pass as an error
+        ctx.save_for_backward(result[0].new_empty(0))  # torch then reports a second backward pass as an error
         ctx.set_materialize_grads(False)
-        return (
-            *result.hidden,
-            result.boundaries,
-            result.probabilities,
-            *result.state.h,
-            *result.state.c,
-            result.state.z,
-            *(() if result.state.pending is None else (result.state.pending,)),
-        )
+        return tuple(result)
 
     @staticmethod
     @first_only("the engine 'cuda' gives first derivatives only; for create_graph=True choose engine='reference'")
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors
-        call, lease = ctx.call, ctx.lease
-        wanted = [dtype if needed else None for dtype, needed in zip(ctx.dtypes, ctx.needs_input_grad[1:])]
-        source, _, _, weights = call.unflatten(wanted)
-        fields = LayerWeights._fields
-        with call.device.turn():
-            lease.restore()
-            lease.plan.load_gradients(grads)
-            lease.backward()
-            plan = lease.plan
-            named = [{name: dtype for name, dtype in zip(fields, w) if dtype is not None} for w in weights]
+        lease, plan = ctx.lease, ctx.lease.plan
+        wanted = [dtype if needed else None for dtype, needed in zip(ctx.dtypes, ctx.needs_input_grad[2:])]
+        source, _, _, weights = tree_unflatten(wanted, ctx.form)
+        with lease.owner.turn():
+            lease.backward(grads)
+            named = [{name: dtype for name, dtype in w._asdict().items() if dtype is not None} for w in weights]
             d_source = None if source is None else source_gradient(plan, source)
             d_weights = weight_gradients(plan, named)
             d_states = [
@@ -133,7 +107,7 @@ class _Recurrence(torch.autograd.Function):
             ]
             if not torch._C._autograd._get_current_graph_task_keep_graph():
                 lease.release()
-        return (None, d_source, *d_states, *(layer.get(name) for layer in d_weights for name in fields))
+        return (None, None, d_source, *d_states, *(of.get(name) for of in d_weights for name in LayerWeights._fields))
 
 
 @torch._disable_dynamo  # torch.compiler.disable would do the same, but takes seconds to import the compiler
@@ -165,7 +139,8 @@ def hmlstm(
     if options.variant.boundary not in DRAWN or len(weights) == 1:
         noise = None
     pending = (state.z if state.pending is None else state.pending) if options.variant.gate == "pending" else None
-    tensors = [source, *state.h, *state.c, state.z, pending, boundaries, *(a for w in weights for a in w)]
+    state = State(tuple(state.h), tuple(state.c), state.z, pending)
+    tensors, form = tree_flatten((source, state, boundaries, list(weights)))
     training = torch.is_grad_enabled() and any(a is not None and a.requires_grad for a in tensors)
     norm = weights[0].gain_U is not None
     spec = Spec(
@@ -189,20 +164,20 @@ def hmlstm(
         precision=torch.backends.cuda.matmul.fp32_precision if dtype == torch.float32 else "",
         device=device,
     )
-    steered = options.slope, options.temperature
-    call = Call(spec, cuda_cache.on(device), *steered, indices, lengths, noise, kept, seen)
+    call = Call(spec, options.slope, options.temperature, indices, lengths, noise, kept, seen)
     if not training:
-        return _without_gradient(call, tensors)
-    return unflattened(_Recurrence.apply(call, *tensors), len(weights))
+        return _without_gradient(call, tensors, form)
+    return _unflattened(_Recurrence.apply(call, form, *tensors), len(weights))
 
 
-def _without_gradient(call: Call, tensors: Sequence[Tensor | None]) -> Result:
+def _without_gradient(call: Call, tensors: Sequence[Tensor | None], form: TreeSpec) -> Result:
     """Run the sequence in pieces of STEPS_WITHOUT_GRADIENT steps, each from the final state of the one before."""
-    T, limit = call.spec.steps, STEPS_WITHOUT_GRADIENT
+    T, limit, device = call.spec.steps, STEPS_WITHOUT_GRADIENT, cuda_cache.on(call.spec.device)
+    L = len(call.spec.sizes)
     if limit >= T:
-        with call.device.turn():
-            return call.run(call.device.lend(call.spec), tensors)
-    source, state, forced, weights = call.unflatten(tensors)
+        with device.turn():
+            return _unflattened(_run(device.lend(call.spec), call, tensors, form), L)
+    source, state, forced, weights = tree_unflatten(tensors, form)
     whole: list[Tensor] = []
     for begin in range(0, T, limit):
         span = slice(begin, min(begin + limit, T))
@@ -215,14 +190,13 @@ def _without_gradient(call: Call, tensors: Sequence[Tensor | None]) -> Result:
             kept=None if call.kept is None else [mask[span] for mask in call.kept],
         )
         x = source if call.indices is not None else source[span]
-        given = None if forced is None else forced[span]
-        with call.device.turn():
-            lease = call.device.lend(now.spec, often=2 * limit < T)
-            result = now.run(lease, [x, *state[0], *state[1], *state[2:], given, *(a for w in weights for a in w)])
+        here, form = tree_flatten((x, state, None if forced is None else forced[span], weights))
+        with device.turn():
+            lease = device.lend(now.spec, often=2 * limit < T)
+            piece = _run(lease, now, here, form)
         lease.release()
-        state = result.state
-        piece = [*result.hidden, result.boundaries, result.probabilities]
-        whole = whole or [a.new_empty(T, *a.shape[1:]) for a in piece]
+        state = _unflattened(piece, L).state
+        whole = whole or [a.new_empty(T, *a.shape[1:]) for a in piece[: L + 2]]
         for into, a in zip(whole, piece):
             into[span] = a
-    return Result(tuple(whole[:-2]), whole[-2], whole[-1], State(*state))
+    return Result(tuple(whole[:-2]), whole[-2], whole[-1], state)

@@ -160,7 +160,7 @@ class LayerGradients:
         self.found[f"gain_{name}"] = d_gain = self.spec.new(layer.gates, dtype=torch.float32)
         rows = 4
         self.kernels.apply_gain[(-(-layer.gates // rows),)](
-            p, matrix, layer.gains[f"gain_{name}"], sums[f"means {name}"], sums["b"][first:], d_gain,
+            p, matrix, layer.extras[f"gain_{name}"], sums[f"means {name}"], sums["b"][first:], d_gain,
             GATES=layer.gates, WIDTH=width, ROWS=rows, **plan.kernels.block(width),
         )  # fmt: skip
         product(matrix, gram, p, add=True)

@@ -14,7 +14,8 @@ STATS = 16
 """Numbers that layer norm logs per row. At OF_STATS: mean and 1/deviation of the contributions of U, V and W and of c.
 At OF_STATS + MEANS, for U, V and W: the means of d and d·x̂, where d is the gradient of the standardised x̂."""
 OF_STATS, MEANS = {"U": 0, "V": 2, "W": 4, "c": 6}, 8
-GAINS = ("gain_U", "gain_V", "gain_W", "gain_c", "bias_c")
+EXTRAS = LayerWeights._fields[4:]
+"""The weights of layer norm and of detectors with a hidden layer."""
 Pairs = list[tuple[Tensor, Tensor | None]]
 
 
@@ -139,20 +140,18 @@ class Layer:
         self.rows = self.gates + (not self.top and not self.units)
         self.bias = new(self.rows, dtype=f32)
         self.detector: dict[str, Tensor] = {}  # the detector's row of each matrix, if it has no hidden layer
-        self.D1: Tensor | None = None  # of a detector with a hidden layer
-        self.d1: Tensor | None = None
-        self.D2: Tensor | None = None
-        self.d2: Tensor | None = None
+        self.extras: dict[str, Tensor | None] = dict.fromkeys(EXTRAS)
         if self.units:
-            self.D1 = new(self.units, sum(self.input_sizes.values()))
-            self.d1, self.D2, self.d2 = (new(n, dtype=f32) for n in (self.units, self.units, 1))
+            self.extras["D1"] = new(self.units, sum(self.input_sizes.values()))
+            sizes: dict[str, tuple[int, ...]] = {"d1": (self.units,), "D2": (1, self.units), "d2": (1,)}
+            self.extras |= {name: new(*size, dtype=f32) for name, size in sizes.items()}
+        self.D1 = self.extras["D1"]
         self.unit_log: Tensor | None = None  # (T, B, units) the detector's hidden layer before gelu
         if not self.top and not self.units:
             self.detector = {name: new(size, dtype=f32) for name, size in self.input_sizes.items()}
-        self.gains: dict[str, Tensor | None] = dict.fromkeys(GAINS)
         if spec.norm:
-            self.gains |= {f"gain_{name}": new(self.gates, dtype=f32) for name in self.reads}
-            self.gains |= {name: new(self.H, dtype=f32) for name in ("gain_c", "bias_c")}
+            self.extras |= {f"gain_{name}": new(self.gates, dtype=f32) for name in self.reads}
+            self.extras |= {name: new(self.H, dtype=f32) for name in ("gain_c", "bias_c")}
 
         masked = spec.seen and not self.top
         self.seen = new(B, self.H, dtype=f32) if masked else None
@@ -230,11 +229,7 @@ class Layer:
     def packing(self, w: LayerWeights, layers: Sequence[Layer]) -> Pairs:
         """Pairs of a buffer and the weight to copy into it."""
         pairs: Pairs = [(self.bias, w.b)]
-        for into, weight in ((self.D1, w.D1), (self.d1, w.d1), (self.d2, w.d2)):
-            if into is not None:
-                pairs.append((into, weight))
-        if self.D2 is not None and w.D2 is not None:
-            pairs.append((self.D2, w.D2[0]))
+        pairs += [(into, getattr(w, name)) for name, into in self.extras.items() if into is not None]
         for name, read in self.reads.items():
             matrix: Tensor = getattr(w, name)
             if read is not None:
@@ -244,4 +239,4 @@ class Layer:
             elif self.units and read is not None:
                 first = layers[read].unit_columns[name, self.l]
                 pairs.append((layers[read].readers[first : first + self.units], w.detector_rows(name)))
-        return pairs + [(gain, getattr(w, name)) for name, gain in self.gains.items() if gain is not None]
+        return pairs

@@ -14,6 +14,7 @@ at every step (``products``, ``slots``, ``back``, ``d_now``): the stage that wri
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.ops.cuda.layer import Layer, Pairs, Spec, aligned, copy_all
-from hmrnn.ops.interface import LayerWeights, Result, State
+from hmrnn.ops.interface import LayerWeights, State
 
 
 class Lanes:
@@ -72,11 +73,18 @@ class Lanes:
             yield
 
 
-def unflattened(flat: Sequence[Tensor], layers: int) -> Result:
-    """The result of a call from its tensors: hidden, boundaries, probabilities, h, c, z and, if any, pending gates."""
-    ends = flat[layers + 2 :]
-    state = State(tuple(ends[:layers]), tuple(ends[layers : 2 * layers]), *ends[2 * layers :])
-    return Result(tuple(flat[:layers]), flat[layers], flat[layers + 1], state)
+@dataclasses.dataclass
+class Call:
+    """The arguments of a call, without the tensors that may have gradients."""
+
+    spec: Spec
+    slope: Tensor | float
+    temperature: Tensor | float
+    indices: Tensor | None
+    lengths: Tensor | None
+    noise: Tensor | None
+    kept: Sequence[Tensor] | None
+    seen: Sequence[Tensor] | None
 
 
 def taken(kernel: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,13 +135,6 @@ class Plan:
             self.ds_x = new(T * B, aligned(first.gates)) if spec.symbols else self.table
 
         self.d_forced: Tensor | None = None
-        self._forwards = [
-            self._common(layer)
-            | self._units(layer)
-            | {"c": layer.c, "dot_own": self.dot_own, "h_seen": layer.h_seen, "hidden": layer.h[1:]}
-            for layer in self.layers
-        ]
-        self._backwards: list[dict[str, Any]] = []
         if spec.training:
             self.d_boundaries, self.d_probabilities = (new(T, *like_z, dtype=f32) for _ in range(2))
             self.d_before, self.d_now = (new(*like_z, dtype=f32) for _ in range(2))
@@ -143,89 +144,61 @@ class Plan:
             if spec.forced and not spec.straight_through:
                 self.d_forced = new(T, *like_z, dtype=f32)
             self.d_s_z = new(T + 1, *like_z, dtype=f32)  # of the detectors' pre-activations; row T is zero
-            self._backwards = [self._common(layer) | self._backward_arguments(layer) for layer in self.layers]
+        self.arguments = [self._arguments(layer) for layer in self.layers]
         held = [a for part in (self, *self.layers) for a in vars(part).values() if isinstance(a, Tensor)]
         self.nbytes = sum({a.untyped_storage().data_ptr(): a.untyped_storage().nbytes() for a in held}.values())
 
-    def _contributions(self, layer: Layer) -> dict[str, Any]:
-        """Where kernels find the products U·h, V·h and W·h of a layer."""
-        l, row = layer.l, self.table.stride(0)
-        contributions: dict[str, Any] = {"below": self.table, "below_row": row, "below_step": self.spec.batch * row}
-        contributions |= {"above": None, "above_row": 0, "above_step": 0}
-        for side, name, read in (("own", "U", l), ("above", "V", l + 1), ("below", "W", l - 1)):
-            source = self.layers[read] if 0 <= read <= self.spec.detectors else None
-            if source is not None and (name, l) in source.columns:
-                first = source.columns[name, l]
-                view = source.products[:, :, first : first + 4 * layer.H]
-                contributions |= {side: view, f"{side}_row": view.stride(1), f"{side}_step": source.product_step}
-        return contributions
-
-    def _common(self, layer: Layer) -> dict[str, Any]:
-        """The arguments that the forward and the backward kernel of a layer share."""
-        spec, l = self.spec, layer.l
-        return {
-            **self._contributions(layer), **layer.gains, **self._detectors(layer), "bias": layer.bias,
-            "index": self.index if l == 0 else None,
-            "slope": self.slope, "noise": self.noise, "forced": self.forced, "lengths": self.lengths,
-            "kept": layer.kept, "seen": layer.seen, "ZONEOUT": spec.zoneout,
-            "h": layer.h, "c_log": layer.c_log, "s": layer.s, "s_row": aligned(layer.gates), "stats": layer.stats,
-            "z": self.z, "gate": self.gate, "s_z": self.s_z, "probability": self.probability,
-            "dot_above": self.dot_above, "dot_below": self.dot_below, "B": spec.batch, "H": layer.H, "LAYER": l,
-            "D": spec.detectors, **spec.variant.flags(),
-            "D2": layer.D2, "unit_log": layer.unit_log, "UNITS": layer.units,
-            "UNIT_BLOCK": self.kernels.block(max(layer.units, 1))["BLOCK"], **self.kernels.block(layer.H),
-        }  # fmt: skip
-
-    def _units(self, layer: Layer) -> dict[str, Any]:
-        """The products of D1 that a detector with a hidden layer reads; they lie beside those of U, V and W."""
-        l, x = layer.l, self.x_units if layer.l == 0 else None
-        units: dict[str, Any] = {"units_own": None, "units_above": None, "d1": layer.d1, "d2": layer.d2}
-        units |= {"units_below": x, "units_below_row": layer.units, "units_below_step": self.spec.batch * layer.units}
-        for side, name, read in (("own", "U", l), ("above", "V", l + 1), ("below", "W", l - 1)):
-            source = self.layers[read] if 0 <= read <= self.spec.detectors else None
-            if source is not None and (name, l) in source.unit_columns:
-                units[f"units_{side}"] = source.products[:, :, source.unit_columns[name, l] :]
-                if side == "below":
-                    units |= {"units_below_row": source.products.stride(1), "units_below_step": source.product_step}
-        return units
-
-    def _detectors(self, layer: Layer) -> dict[str, Any]:
-        """The detectors' rows of U, V and W that are multiplied with a layer's h."""
-        l, layers = layer.l, self.layers
-        return {
-            "u_z": layer.detector.get("U"),
-            "v_z": layers[l - 1].detector.get("V") if l > 0 else None,
+    def _arguments(self, layer: Layer) -> dict[str, Any]:
+        """The arguments of a layer's kernels by name: buffers of the plan and the layer, where products lie, sizes."""
+        spec, kernels, layers, l, B = self.spec, self.kernels, self.layers, layer.l, self.spec.batch
+        row, width = self.table.stride(0), aligned(layer.gates)
+        found = vars(self) | vars(layer) | layer.extras | spec.variant.flags() | kernels.block(layer.H)
+        found |= {
+            "B": B, "LAYER": l, "D": spec.detectors, "PARTS": spec.parts, "NORM": spec.norm, "ZONEOUT": spec.zoneout,
+            "STRAIGHT": spec.straight_through, "DETACHED": spec.variant.boundary == "reinforce", "UNITS": layer.units,
+            "UNIT_BLOCK": kernels.block(max(layer.units, 1))["BLOCK"], "hidden": layer.h[1:], "s_row": width,
+            "ds_x_row": width, "below": self.table, "below_row": row, "below_step": B * row,
+            "above": None, "above_row": 0, "above_step": 0, "units_own": None, "units_above": None,
+            "units_below": self.x_units, "units_below_row": layer.units, "units_below_step": B * layer.units,
+            # the detectors' rows of U, V and W that are multiplied with the layer's h
+            "u_z": layer.detector.get("U"), "v_z": layers[l - 1].detector.get("V") if l > 0 else None,
             "w_z": None if layer.top else layers[l + 1].detector.get("W"),
-        }
+        }  # fmt: skip
+        if l > 0:
+            found |= {"index": None, "ds_x": None, "units_below": None}
+        for side, name, read in (("own", "U", l), ("above", "V", l + 1), ("below", "W", l - 1)):
+            source = layers[read] if 0 <= read < len(layers) else layer
+            if (name, l) not in source.columns:
+                continue
+            places = {"": source.columns} | ({"units_": source.unit_columns} if layer.units else {})
+            for kind, columns in places.items():
+                found |= {
+                    f"{kind}{side}": source.products[:, :, columns[name, l] :],
+                    f"{kind}{side}_row": source.products.stride(1), f"{kind}{side}_step": source.product_step,
+                }  # fmt: skip
+        if spec.training:
+            found |= self._backward_arguments(layer)
+        return found
 
     def _backward_arguments(self, layer: Layer) -> dict[str, Any]:
-        B, gates, parts = self.spec.batch, layer.gates, self.spec.parts
-        via: dict[str, Any] = {f"via_{name}{suffix}": 0 for name in "VW" for suffix in ("_row", "_part")}
-        via |= {"via_V": None, "via_W": None}
+        """Where the products of the gradient with V, W and U lie, and where to write their left operands."""
+        found: dict[str, Any] = dict.fromkeys(("via_V", "via_W", "unit_U", "unit_V", "unit_W", "slots", "d_units"))
+        found |= dict.fromkeys(("via_V_row", "via_V_part", "via_W_row", "via_W_part"), 0)
+        found |= dict.fromkeys(("unit_U_row", "unit_V_row", "unit_W_row"), 0)
+        found |= dict.fromkeys(("slot_step", "slot_row", "slot_one", "slot_two"), 0)
         for name, reader in layer.columns:
             view = self.layers[reader].via[name]
-            via |= {f"via_{name}": view, f"via_{name}_row": view.stride(1), f"via_{name}_part": view.stride(0)}
-        units: dict[str, Any] = {f"unit_{name}": None for name in "UVW"} | {f"unit_{name}_row": 0 for name in "UVW"}
+            found |= {f"via_{name}": view, f"via_{name}_row": view.stride(1), f"via_{name}_part": view.stride(0)}
         for name, reader in layer.unit_columns:
             back = self.layers[reader].unit_back
-            units |= {f"unit_{name}": back[:, self.layers[reader].unit_span(name)], f"unit_{name}_row": back.stride(0)}
-        slots: dict[str, Any] = {"slots": None, "slot_step": 0, "slot_row": 0, "slot_one": 0, "slot_two": 0}
+            found |= {f"unit_{name}": back[:, self.layers[reader].unit_span(name)], f"unit_{name}_row": back.stride(0)}
+        if layer.units:
+            found["d_units"] = layer.d_units
         if self.spec.norm:
-            part = B * gates // parts
-            slots = {"slots": layer.slots, "slot_step": B * gates, "slot_row": gates // parts}
-            slots |= {
-                "slot_one": part if parts == 4 else layer.H,
-                "slot_two": part * parts // 2 if parts > 1 else 2 * layer.H,
-            }
-        return {
-            **via, **units, **slots, "d_units": layer.d_units if layer.units else None,
-            "ds_x": self.ds_x if layer.l == 0 else None, "ds_x_row": aligned(gates),
-            "d_s_z": self.d_s_z, "d_hidden": layer.d_hidden, "d_h": layer.d_h, "d_c": layer.d_c,
-            "d_boundaries": self.d_boundaries, "d_probabilities": self.d_probabilities, "d_forced": self.d_forced,
-            "d_before": self.d_before, "d_now": self.d_now, "d_gate_before": self.d_gate_before,
-            "d_gate_now": self.d_gate_now, "temperature": self.temperature, "STRAIGHT": self.spec.straight_through,
-            "DETACHED": self.spec.variant.boundary == "reinforce", "PARTS": parts,
-        }  # fmt: skip
+            parts, rows = self.spec.parts, self.spec.batch * layer.gates
+            found |= {"slots": layer.slots, "slot_step": rows, "slot_row": layer.gates // parts}
+            found |= {"slot_one": rows // parts if parts == 4 else layer.H, "slot_two": rows // 2}
+        return found
 
     def load_weights(self, weights: Sequence[LayerWeights]) -> None:
         pairs: Pairs = [(self.W_x, weights[0].W[: self.layers[0].gates])]
@@ -233,43 +206,29 @@ class Plan:
             pairs += layer.packing(w, self.layers)
         copy_all(pairs)
 
-    def load_inputs(
-        self,
-        source: Tensor,
-        indices: Tensor | None,
-        state: State,
-        slope: Tensor | float,
-        temperature: Tensor | float,
-        lengths: Tensor | None,
-        forced: Tensor | None,
-        noise: Tensor | None,
-        kept: Sequence[Tensor] | None,
-        seen: Sequence[Tensor] | None,
-    ) -> None:
-        if self.lengths is not None and lengths is not None:
-            self.lengths.copy_(lengths)
+    def load_inputs(self, call: Call, source: Tensor, state: State, forced: Tensor | None) -> None:
+        if self.lengths is not None and call.lengths is not None:
+            self.lengths.copy_(call.lengths)
             self.live = torch.arange(self.spec.steps, device=self.lengths.device)[:, None] < self.lengths
         pairs: Pairs = [(self.z[0], state.z)]
         if self.pending is not None:
             pairs.append((self.pending[0], state.pending))
-        if self.index is not None and self.embedding is not None and indices is not None:
-            self.index.copy_(indices if self.live is None else indices * self.live)
+        if self.index is not None and self.embedding is not None and call.indices is not None:
+            self.index.copy_(call.indices if self.live is None else call.indices * self.live)
             pairs.append((self.embedding, source))
         else:
             pairs.append((self.x, source if self.live is None else source.masked_fill(~self.live[..., None], 0)))
         for layer, h, c in zip(self.layers, state.h, state.c):
             pairs += [(layer.h[0], h), (layer.c_start, c)]
-        if kept is not None:
-            pairs += [(layer.kept, mask) for layer, mask in zip(self.layers, kept) if layer.kept is not None]
-        if seen is not None:
-            pairs += [(layer.seen, mask) for layer, mask in zip(self.layers, seen) if layer.seen is not None]
-        pairs += [(into, given) for into, given in ((self.forced, forced), (self.noise, noise)) if into is not None]
-        for into, number in ((self.slope, slope), (self.temperature, temperature)):
-            if isinstance(number, Tensor) and into is not None:
-                pairs.append((into, number.view(1)))
-            elif into is not None:
-                into.fill_(number)
-        copy_all(pairs)
+        given = [(self.forced, forced), (self.noise, call.noise)]
+        given += zip([layer.kept for layer in self.layers], call.kept or [])
+        given += zip([layer.seen for layer in self.layers], call.seen or [])
+        for number, value in ((self.slope, call.slope), (self.temperature, call.temperature)):
+            if isinstance(value, Tensor):
+                given.append((number, value.view(1)))
+            elif number is not None:
+                number.fill_(value)
+        copy_all(pairs + [(into, a) for into, a in given if into is not None])
 
     def forward(self) -> None:
         """Launch the forward pass."""
@@ -285,9 +244,10 @@ class Plan:
             kernels.row_dots[(len(x),)](
                 x, first.detector["W"], self.dot_below, D, WIDTH=spec.input_size, **kernels.block(spec.input_size)
             )
-        for layer, arguments in zip(self.layers, self._forwards):
-            kernels.start[(B,)](layer.c_start, **taken(kernels.start, arguments))
+        for layer, arguments in zip(self.layers, self.arguments):
+            kernels.start[(B,)](**taken(kernels.start, arguments))
             torch.mm(layer.h[0], layer.readers.t(), out=layer.products[0])
+        cells = [(layer, taken(kernels.cell_forward, a)) for layer, a in zip(self.layers, self.arguments)]
         with self.lanes.forked():
             if spec.training:
                 with self.lanes.background():  # for the backward pass
@@ -295,13 +255,13 @@ class Plan:
                         for name, block in layer.blocks.items():
                             block.copy_(layer.packed(name, self.layers))
             for t in range(spec.steps):
-                for layer, arguments in zip(self.layers, self._forwards):
+                for layer, arguments in cells:
                     with self.lanes.stage(layer.l):
                         kernels.cell_forward[(B,)](t, **arguments)
                         layer.multiply(t)
 
-    def result(self) -> Result:
-        """Copies of the results of the forward pass."""
+    def result(self) -> list[Tensor]:
+        """Copies of the results: hidden, boundaries, probabilities, h, c, z and, if any, pending gates."""
         end, layers = self.spec.steps, self.layers
         logs = [*(layer.h[1:] for layer in layers), self.z[1:], self.probability]
         ends = [*(layer.h[end] for layer in layers), *(layer.c[end % 2] for layer in layers), self.z[end]]
@@ -310,7 +270,7 @@ class Plan:
         plain = ends if masked else logs + ends
         copies = [torch.empty_like(a) for a in plain]
         copy_all(zip(copies, plain))
-        return unflattened(masked + copies, len(layers))
+        return masked + copies
 
     def load_gradients(self, grads: Sequence[Tensor | None]) -> None:
         """Copy the gradients of hidden, boundaries, probabilities, h, c, z and pending gates; None stands for zeros."""
@@ -327,16 +287,17 @@ class Plan:
         zeros += [] if self.d_gate_now is None else [self.d_gate_now]
         zeros += [layer.unit_back for layer in self.layers if layer.units]
         copy_all((a, None) for a in zeros)
+        cells = [(layer, taken(kernels.cell_backward, a)) for layer, a in zip(self.layers, self.arguments)]
         with self.lanes.forked():
             for t in reversed(range(spec.steps)):
-                for layer, arguments in zip(reversed(self.layers), reversed(self._backwards)):
+                for layer, arguments in reversed(cells):
                     with self.lanes.stage(layer.l):
                         kernels.cell_backward[(B,)](t, **arguments)
                         torch.bmm(layer.gradient_at(spec, t), layer.matrix, out=layer.back)
                         if layer.D1 is not None:
                             torch.mm(layer.d_units[t], layer.D1, out=layer.unit_back)
-        for arguments in self._backwards:
-            kernels.finish[(B,)](**taken(kernels.finish, arguments), NORM=spec.norm)
+        for arguments in self.arguments:
+            kernels.finish[(B,)](**taken(kernels.finish, arguments))
 
     def state_gradients(self) -> list[Tensor | None]:
         """The gradients of the initial h, c, z and pending gates and of forced boundaries: buffers, to be copied."""
