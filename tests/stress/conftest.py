@@ -16,7 +16,7 @@ import pytest
 import torch
 from recorded import ROOT, Record, hardware
 
-sys.path[:0] = [str(ROOT / "tests" / room) for room in ("web", "data", "training")]
+sys.path[:0] = [str(ROOT / "tests" / room) for room in ("web", "training")]
 
 
 @pytest.hookimpl(wrapper=True)

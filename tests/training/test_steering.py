@@ -6,16 +6,12 @@ import math
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tiny
-from hmrnn.analysis.scores import score
 from hmrnn.config import ModelConfig
-from hmrnn.kinds.text.corpus import Corpus
-from hmrnn.kinds.text.evaluate import find
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.output import Operation
@@ -199,26 +195,3 @@ def test_chances_of_a_detector_that_holds_its_peace() -> None:
         assert torch.equal(given[~copies], out.probabilities[~copies])
         assert copies.any()
         assert bool((given[copies] == 0).all()) == (on_copy == "hold")
-
-
-def where_words_end(updates: int, **how: Any) -> tuple[float, float]:
-    """F1 of level 1 and precision of level 2 after training on three words without a letter in common.
-
-    As their order is random, only what follows a word can surprise.
-    """
-    text = "".join(np.random.default_rng(1).choice(["ab", "cde", "fgh"], 2600))
-    symbols = tiny.VOCABULARY.encode(text)
-    corpus = Corpus("words", tiny.VOCABULARY, *np.split(symbols, [6000, 6500]), replaced={})
-    ends = np.flatnonzero(np.isin(corpus.test, tiny.VOCABULARY.encode("beh"))) + 1
-    config = tiny.config(batch_size=48, length=8, learning_rate=0.05, **how)
-    trainer = tiny.trainer(config, corpus)
-    for _ in range(updates):
-        trainer.step()
-    fired = find(trainer.model.eval(), corpus.test).boundaries[:-1]
-    levels = [score(np.flatnonzero(level) + 1, ends[:-1], len(corpus.test)) for level in fired.T]
-    return levels[0].f1, levels[1].precision
-
-
-@pytest.mark.slow
-def test_left_alone_detectors_do_not_go_there() -> None:
-    assert where_words_end(120)[0] < 0.8
