@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import hmrnn
 import tiny
 from hmrnn.kinds.labels.settings import LabelledModelConfig
-from hmrnn.nn.registry import NETWORKS, make_encoder
+from hmrnn.nn.registry import NETWORKS, make_rnn
 from hmrnn.optim import Muon, orthogonalised
 from hmrnn.training.trainer import Trainer
 from refusals import refused
@@ -128,7 +128,7 @@ def test_every_network_names_its_blocks(name: str, bidirectional: bool) -> None:
         return
     sizes = {8, 2} if name in ("cw-rnn", "output-rnn") else {8}  # of a block
     config = LabelledModelConfig(rnn=name, hidden_size=(8,), num_layers=2, bidirectional=bidirectional)
-    rnn = make_encoder(5, config)
+    rnn = make_rnn(5, config)
     if name == "echo-state":
         with refused():
             Muon(rnn)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,7 +20,6 @@ from hmrnn.nn.baselines.echo_state import EchoStateNetwork
 from hmrnn.nn.baselines.h_net import HNet
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.nn.dropout import factors
-from hmrnn.nn.lstm import in_pieces, swapped
 from hmrnn.nn.output import Operation
 from hmrnn.ops import State
 from refusals import refused
@@ -71,63 +69,51 @@ def close(a: Tensor, b: Tensor) -> None:
 
 
 @torch.no_grad()
-def load_stacked(rnn: Any, stacked: Any) -> None:
-    """The weights of a network of torch."""
-    if isinstance(rnn, LSTM):
-        for layer, weights in zip(rnn.layers, hmrnn.nn.LSTM.from_torch(stacked).cells()):
-            for mine, theirs in zip(layer.cells()[0][:3], weights):
-                mine.copy_(theirs)
-        return
+def of_torch(stacked: nn.GRU) -> GRU:
+    """The same network, with the weights of torch's."""
+    rnn = GRU(INPUT, 6, 3).double()
     for l, layer in enumerate(rnn.layers):
         for name, parameter in layer.named_parameters():
             parameter.copy_(getattr(stacked, name.replace("_l0", f"_l{l}")))
+    return rnn
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(LSTM, nn.LSTM), (GRU, nn.GRU)])
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
-def test_weights_of_a_stacked_torch_network_give_its_numbers(
-    ours: Any, theirs: Any, lengths: tuple[int, ...] | None
-) -> None:
-    stacked = theirs(INPUT, 6, 3).double()
-    rnn = ours(INPUT, 6, 3).double()
-    load_stacked(rnn, stacked)
-    x = inputs()
+def test_a_gru_is_torch_s(lengths: tuple[int, ...] | None) -> None:
+    """As the LSTM is: test_lstm.py."""
+    stacked, x = nn.GRU(INPUT, 6, 3).double(), inputs()
+    rnn = of_torch(stacked)
     given = x if lengths is None else pack_padded_sequence(x, torch.tensor(lengths), enforce_sorted=False)
-    expected, ends = stacked(given)
+    expected, h_end = stacked(given)
     expected = expected if lengths is None else pad_packed_sequence(expected, total_length=T)[0]
-    h_end, c_end = ends if isinstance(ends, tuple) else (ends, torch.zeros_like(ends))
     out, state = rnn(x, lengths=lengths)
     close(out.hidden[2], expected)
     close(torch.stack(state.h), h_end)
-    close(torch.stack(state.c), c_end)
-    names = {"U": "weight_hh_l{}", "W": "weight_ih_l{}", "b": "bias_hh_l{}"}
-    theirs_by_name = gradients(stacked, expected.pow(3).sum())
+    assert not torch.stack(state.c).any()
+    theirs = gradients(stacked, expected.pow(3).sum())
     for name, gradient in gradients(rnn, out.hidden[2].pow(3).sum()).items():
-        _, l, kind, *_ = name.split(".")
-        wanted = theirs_by_name[names[kind].format(l) if ours is LSTM else kind.replace("_l0", f"_l{l}")]
-        close(gradient, swapped(wanted) if ours is LSTM else wanted)
+        _, l, kind = name.split(".")
+        close(gradient, theirs[kind.replace("_l0", f"_l{l}")])
 
 
-@pytest.mark.parametrize("kind", [LSTM, GRU])
-def test_torch_layers_start_like_hmlstm(kind: Any) -> None:
-    for p in kind(INPUT, 6, 2).parameters():
-        if p.dim() == 1:
-            assert not p.any()
-        else:
-            for block in p.chunk(kind.gates):
+@pytest.mark.parametrize("kind", [hmrnn.HMLSTM, hmrnn.nn.LSTM, LSTM, GRU, LeakyRNN, PeepholeLSTM, HNet])
+def test_gates_start_orthogonal_and_gains_at_1(kind: Any) -> None:
+    """And again after a reset; those of U and V in an HM-LSTM at 0.1, biases and detectors' rows are no gates."""
+    rnn = kind(INPUT, 8, 3, **({} if kind in (GRU, LeakyRNN, PeepholeLSTM) else {"layer_norm": True}))
+    for _ in range(2):
+        for name, p in rnn.named_parameters():
+            small = kind is hmrnn.HMLSTM and name.startswith(("gain_U", "gain_V"))
+            if p.dim() == 1:
+                assert (p == (0.1 if small else 1.0 if "gain" in name else 0.0)).all(), name
+        for matrix, gates in rnn.gate_blocks():
+            rows = len(matrix) // gates
+            for block in matrix[: gates * rows].view(gates, rows, -1) if matrix.any() else ():
                 products = block.T @ block if block.shape[0] >= block.shape[1] else block @ block.T
                 torch.testing.assert_close(products, torch.eye(len(products)), rtol=0, atol=1e-5)
-
-
-def test_layer_norm_lstm_starts_with_gains_of_1() -> None:
-    rnn = LSTM(INPUT, SIZES, 3, layer_norm=True)
-    gains = [p for name, p in rnn.named_parameters() if "gain" in name]
-    assert len(gains) == 9
-    for parts in ([], [rnn], rnn.layers):  # as made; started anew as a whole, or part by part
-        for part in parts:
-            part.reset_parameters()
-        assert all(bool((p == 1).all()) for p in gains)
-        torch._foreach_mul_([p.detach() for p in gains], 0.5)
+        with torch.no_grad():
+            for p in rnn.parameters():
+                p.mul_(0.5)
+        rnn.reset_parameters()
 
 
 @every_network
@@ -286,20 +272,3 @@ def test_engines() -> None:
         network("gru", engine="native")
     with refused("engine"):
         network("ln-lstm", engine="quick")
-
-
-def test_repr_names_the_sizes() -> None:
-    assert repr(LSTM(3, 5, 2)) == "LSTM(3, 5, num_layers=2)"
-    assert repr(LeakyRNN(3, (4, 8), 2, time_constant=9.0)) == "LeakyRNN(3, (4, 8), num_layers=2, time_constant=9.0)"
-
-
-def test_only_the_warning_that_weights_lie_apart_is_kept_quiet() -> None:
-    """Which only a GPU gives; tests/ops/test_cuda_use.py trains with weight drop there."""
-    apart = "RNN module weights are not part of single contiguous chunk of memory. This means they need to be compacted"
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        with in_pieces():
-            warnings.warn(apart, stacklevel=1)
-            warnings.warn("another", stacklevel=1)
-        warnings.warn(apart, stacklevel=1)
-    assert [str(one.message) for one in heard] == ["another", apart]

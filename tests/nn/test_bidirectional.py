@@ -1,4 +1,4 @@
-"""Bidirectional networks: each direction is an HMLSTM of its own; stacks of networks."""
+"""Forms of an input; bidirectional networks, of which each direction is an HMLSTM of its own; stacks of networks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import hmrnn
-from hmrnn import HMLSTM, Operation, State
+from hmrnn import HMLSTM, Operation
 from hmrnn.nn import Bidirectional, ReadOut, Stack
 from hmrnn.nn.bidirectional import States, reverse_steps
 from refusals import refused
@@ -35,8 +35,14 @@ def inputs(*shape: int) -> Tensor:
 def tensors(out: hmrnn.Output, state: Any) -> list[Tensor]:
     parts = [*out.hidden, *(getattr(out, name) for name in NAMES)]
     for one in state:
-        parts += [*one.h, *one.c, one.z]
+        parts += [*one.h, *one.c, one.z, *([] if one.pending is None else [one.pending])]
     return parts
+
+
+def some_forced(*directions: int) -> Tensor:
+    """Boundaries of which a third is left to the detectors."""
+    forced = torch.randint(3, (T, B, 2, *directions)).double().sub(1)
+    return forced.where(forced >= 0, torch.nan)
 
 
 def assert_close(got: list[Tensor], want: list[Tensor]) -> None:
@@ -56,80 +62,63 @@ def one_way(rnn: Bidirectional, name: str, **options: Any) -> HMLSTM:
 @pytest.mark.parametrize("options", [{}, {"layer_norm": True, "flush": False, "top_down": "pending"}])
 def test_each_direction_is_a_network_of_its_own(engine: str, options: dict[str, Any]) -> None:
     """Sequence by sequence, from a state, with some boundaries forced; the gradient, too."""
-    rnn, x, start = network(engine=engine, **options), inputs(), None
-    _, start = rnn(inputs(3, B, INPUT))
-    start = start.detach()
-    forced = torch.randint(3, (T, B, 2, 2)).double().sub(1)
-    forced[forced < 0] = torch.nan
+    rnn, x, forced = network(engine=engine, **options), inputs(), some_forced(2)
+    start = rnn(inputs(3, B, INPUT))[1].detach()
     out, state = rnn(x, start, lengths=LENGTHS, boundaries=forced)
-    assert [h.shape for h in out.hidden] == [(T, B, 2 * size) for size in SIZES]
-    assert out.boundaries.shape == out.probabilities.shape == (T, B, 2, 2)
-    assert out.operations.shape == (T, B, 3, 2)
-    alone = [one_way(rnn, name, **options) for name in ("ahead", "back")]
     total = 0.0
+    alone = [one_way(rnn, name, **options) for name in ("ahead", "back")]
     for n, length in enumerate(LENGTHS):
-        for way, (net, order) in enumerate(zip(alone, (1, -1))):
-            own = start[way].apply(lambda a, n=n: a[n : n + 1])
-            mine = [
-                a[:length, n : n + 1].flip(0) if order < 0 else a[:length, n : n + 1] for a in (x, forced[..., way])
-            ]
-            want, end = net(mine[0], own, boundaries=mine[1])
-            for l, size in enumerate(SIZES):
-                got = out.hidden[l][:length, n : n + 1, way * size : (way + 1) * size]
-                torch.testing.assert_close(got[::1] if order > 0 else got.flip(0), want.hidden[l], rtol=0, atol=1e-12)
-                assert not out.hidden[l][length:, n].any()
-                total = total + want.hidden[l].pow(2).sum()
-            for name in NAMES:
-                got = getattr(out, name)[:length, n : n + 1, :, way]
-                assert_close([got if order > 0 else got.flip(0)], [getattr(want, name)])
+        for way, net in enumerate(alone):
+
+            def own(a: Tensor, n: int = n, length: int = length, way: int = way) -> Tensor:
+                """The steps of this sequence, in the order in which this network reads them."""
+                return a[:length, n : n + 1].flip(0) if way else a[:length, n : n + 1]
+
+            want, end = net(own(x), start[way].apply(lambda a, n=n: a[n : n + 1]), boundaries=own(forced[..., way]))
+            hidden = [own(h.chunk(2, dim=-1)[way]) for h in out.hidden]
+            got = out.apply(lambda a, own=own, way=way: own(a[..., way]), hidden=hidden)
             after = state[way].apply(lambda a, n=n: a[n : n + 1])
-            assert_close([*after.h, *after.c, after.z], [*end.h, *end.c, end.z])
+            assert_close(tensors(got, [after]), tensors(want, [end]))
+            total = total + sum(h.pow(2).sum() for h in want.hidden)
+        assert not any(h[length:, n].any() for h in out.hidden)
         assert (out.operations[length:, n] == Operation.COPY).all()
     sum(h.pow(2).sum() for h in out.hidden).backward()
     total.backward()
     for name, net in zip(("ahead", "back"), alone):
         for key, p in net.named_parameters():
-            got = rnn.get_parameter(f"{name}.{key}").grad
-            torch.testing.assert_close(got, p.grad, rtol=1e-9, atol=1e-11)
+            torch.testing.assert_close(rnn.get_parameter(f"{name}.{key}").grad, p.grad, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("options", [{}, {"layer_norm": True, "flush": False, "top_down": "pending"}])
-def test_packed_sequences_on_a_gpu_give_what_the_reference_gives(options: dict[str, Any]) -> None:
-    rnn, x = network(engine="reference", **options).float(), inputs().float()
-    want, state = rnn(pack_padded_sequence(x, torch.tensor(LENGTHS), enforce_sorted=False))
-    rnn = rnn.cuda()
-    rnn.engine = "cuda"
-    got, end = rnn(pack_padded_sequence(x.cuda(), torch.tensor(LENGTHS), enforce_sorted=False))
-    for a, b in zip((*got.hidden, *got.boundaries, *end[1].h), (*want.hidden, *want.boundaries, *state[1].h)):
-        mine, theirs = (one.data if isinstance(one, PackedSequence) else one for one in (a, b))
-        torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-4, atol=1e-5)
-    sum(h.data.square().sum() for h in got.hidden).backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in rnn.parameters())
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"flush": False, "top_down": "pending"}])
+def test_every_form_of_an_input_is_the_same_pass(options: dict[str, Any], in_order: bool, batch_first: bool) -> None:
+    """B before T, packed, symbols of an embedding, and one sequence without a batch dimension."""
+    rnn, both = HMLSTM(INPUT, SIZES, 3, **options).double(), "bidirectional" in options
+    table, symbols, lengths = inputs(7, INPUT), torch.randint(7, (T, B)), sorted(LENGTHS, reverse=in_order)
+    x, forced = table[symbols], some_forced(*[2] * both)
+    start = rnn(inputs())[1].detach()
 
+    def form(a: Tensor) -> Tensor:
+        return a.transpose(0, 1) if batch_first else a
 
-@pytest.mark.parametrize("engine", ["native", "reference"])
-def test_batch_first_packed_symbols_and_one_sequence_are_the_same_pass(engine: str) -> None:
-    rnn, embedding, symbols = network(engine=engine), inputs(7, INPUT), torch.randint(7, (T, B))
-    x, forced = embedding[symbols], torch.randint(2, (T, B, 2, 2)).double()
-    want = tensors(*rnn(x, lengths=LENGTHS, boundaries=forced))
-    assert_close(tensors(*rnn(symbols, lengths=LENGTHS, boundaries=forced, embedding=embedding)), want)
-    order = torch.tensor(LENGTHS)
-    for batch_first in (False, True):
-        rnn.batch_first = batch_first
-        given = x.transpose(0, 1) if batch_first else x
-        packed = pack_padded_sequence(given, order, batch_first, enforce_sorted=False)
-        also = forced.transpose(0, 1) if batch_first else forced
-        padded = rnn(given, lengths=LENGTHS, boundaries=also)
-        turned, state = rnn(packed, boundaries=also)
-        hidden = [pad_packed_sequence(h, batch_first)[0] for h in turned.hidden]
-        for got, end in ((padded[0].hidden, padded[1]), (hidden, state)):
-            steps = [*got, *(getattr(turned, name) for name in NAMES)]
-            steps = [a.transpose(0, 1) for a in steps] if batch_first else steps
-            assert_close([*steps, *[a for s in end for a in (*s.h, *s.c, s.z)]], want)
-        one, ends = rnn(x[:6, 3], boundaries=forced[:6, 3])
-        assert one.hidden[0].shape == (6, 12)
-        assert_close([one.hidden[0], one.operations, ends[1].h[2]], [want[0][:6, 3], want[5][:6, 3], want[15][3]])
+    def all_of(out: hmrnn.Output, end: Any) -> list[Tensor]:
+        hidden = [pad_packed_sequence(h, batch_first)[0] if isinstance(h, PackedSequence) else h for h in out.hidden]
+        return tensors(out.apply(form, hidden=map(form, hidden)), end if both else [end])
+
+    out, end = rnn(x, start, lengths, forced)
+    want = tensors(out, end if both else [end])
+    rnn.batch_first = batch_first
+    packed = pack_padded_sequence(form(x), torch.tensor(lengths), batch_first, enforce_sorted=in_order)
+    assert_close(all_of(*rnn(form(x), start, lengths, form(forced))), want)
+    assert_close(all_of(*rnn(packed, start, boundaries=form(forced))), want)
+    assert_close(all_of(*rnn(form(symbols), start, lengths, form(forced), embedding=table)), want)
+    n = lengths.index(6)
+    one = rnn(x[:6, n], start.apply(lambda a: a[n]), boundaries=forced[:6, n])
+    assert_close(
+        tensors(one[0], one[1] if both else [one[1]]),
+        [*(a[:6, n] for a in want[:6]), *(a[n] for a in want[6:])],
+    )
 
 
 def test_reversed_steps_leave_the_padding_where_it_is() -> None:
@@ -244,12 +233,3 @@ def test_a_stack_feeds_all_layers_to_the_next_network(bidirectional: bool) -> No
         Stack([low, HMLSTM(sum(low.output_sizes), 3, 2, batch_first=True)])
     with refused():
         Stack([])
-
-
-def test_a_state_of_one_direction_is_an_ordinary_state() -> None:
-    rnn, x = network(), inputs()
-    _, (ahead, back) = rnn(x)
-    assert isinstance(ahead, State)
-    assert isinstance(back, State)
-    alone = one_way(rnn, "back")
-    assert_close([*back.h], [*alone(x.flip(0))[1].h])

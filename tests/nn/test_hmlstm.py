@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 import re
 from typing import Any
@@ -35,57 +34,16 @@ def assert_states_equal(got: State, want: State, atol: float = 0.0) -> None:
         torch.testing.assert_close(a, b, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("sizes", [(7,), (7, 5), (6, 4, 3), (2, 3, 4, 5)], ids=len)
-@pytest.mark.parametrize("batch_first", [False, True])
-def test_shapes(sizes: tuple[int, ...], batch_first: bool) -> None:
+@pytest.mark.parametrize("sizes", [(7,), (2, 3, 4, 5)], ids=len)
+def test_shapes(sizes: tuple[int, ...]) -> None:
     L = len(sizes)
-    rnn = HMLSTM(INPUT, sizes, L, batch_first=batch_first)
-    out, state = rnn(torch.randn(B, T, INPUT) if batch_first else torch.randn(T, B, INPUT))
-    order = (B, T) if batch_first else (T, B)
+    out, state = HMLSTM(INPUT, sizes, L)(torch.randn(T, B, INPUT))
     assert isinstance(out, Output)
-    assert [h.shape for h in out.hidden] == [(*order, size) for size in sizes]
-    assert out.boundaries.shape == out.probabilities.shape == (*order, L - 1)
-    assert out.operations.shape == (*order, L)
-    assert set(out.operations.flatten().tolist()) <= {int(o) for o in Operation}
+    assert [h.shape for h in out.hidden] == [(T, B, size) for size in sizes]
+    assert out.boundaries.shape == out.probabilities.shape == (T, B, L - 1)
+    assert out.operations.shape == (T, B, L)
     assert [h.shape for h in state.h] == [c.shape for c in state.c] == [(B, size) for size in sizes]
     assert state.z.shape == (B, L - 1)
-    assert {a.dtype for a in (*out.hidden, out.boundaries, out.probabilities, *state.h, *state.c)} == {torch.float32}
-
-
-@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"flush": False, "top_down": "pending"}])
-@pytest.mark.parametrize("symbols", [False, True])
-def test_one_sequence_needs_no_batch_dimension(options: dict[str, Any], symbols: bool) -> None:
-    rnn, batch = network(**options), 0 if options.get("batch_first") else 1
-    x = torch.randint(7, (T,)) if symbols else inputs(T, INPUT)
-    more = {"embedding": inputs(7, INPUT)} if symbols else {}
-    forced = torch.full((T, 2), torch.nan, dtype=torch.float64)
-    forced[3] = 1.0
-    alone, state = rnn(x[:5], boundaries=forced[:5], **more)
-    rest, state = rnn(x[5:], state, boundaries=forced[5:], **more)
-    want, end = rnn(x.unsqueeze(batch), boundaries=forced.unsqueeze(batch), **more)
-    names = ("boundaries", "probabilities", "operations")
-    parts = [*zip(alone.hidden, rest.hidden), *((getattr(alone, name), getattr(rest, name)) for name in names)]
-    for (first, second), whole in zip(parts, (*want.hidden, *(getattr(want, name) for name in names)), strict=True):
-        torch.testing.assert_close(torch.cat([first, second]), whole.squeeze(batch))
-    assert [h.shape for h in state.h] == [(size,) for size in SIZES]
-    assert (state.pending is None) == (end.pending is None)
-    assert_states_equal(state, end.apply(lambda a: a[0]), atol=1e-12)
-
-
-def test_batch_first_is_the_same_pass() -> None:
-    rnn, x = network(), inputs()
-    first = copy.deepcopy(rnn)
-    first.batch_first = True
-    forced = torch.randint(3, (T, B, 2)).double().sub(1)
-    forced[forced < 0] = torch.nan
-    out, state = rnn(x, lengths=LENGTHS, boundaries=forced)
-    turned, same = first(x.transpose(0, 1), lengths=LENGTHS, boundaries=forced.transpose(0, 1))
-    assert_states_equal(same, state)
-    for a, b in zip(
-        (*turned.hidden, turned.boundaries, turned.probabilities, turned.operations),
-        (*out.hidden, out.boundaries, out.probabilities, out.operations),
-    ):
-        assert torch.equal(a, b.transpose(0, 1))
 
 
 def test_operations_follow_from_the_boundaries() -> None:
@@ -125,25 +83,6 @@ def test_a_padded_batch_is_each_sequence_alone(on_copy: str) -> None:
         assert (out.operations[length:, n] == Operation.COPY).all()
         own = State(tuple(h[n : n + 1] for h in state.h), tuple(c[n : n + 1] for c in state.c), state.z[n : n + 1])
         assert_states_equal(own, end, atol=1e-12)
-
-
-@pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("in_order", [False, True])
-def test_packed_is_padded(batch_first: bool, in_order: bool) -> None:
-    rnn, x = network(batch_first=batch_first), inputs(*((B, T) if batch_first else (T, B)), INPUT)
-    lengths = sorted(LENGTHS, reverse=True) if in_order else LENGTHS
-    start = State(*((tuple(inputs(B, s) for s in SIZES)) for _ in range(2)), torch.randint(2, (B, 2)).double())
-    padded, end = rnn(x, start, lengths=lengths)
-    packed = pack_padded_sequence(x, torch.tensor(lengths), batch_first, enforce_sorted=in_order)
-    out, same = rnn(packed, start)
-    assert_states_equal(same, end)
-    for got, want in zip(out.hidden, padded.hidden):
-        assert got.batch_sizes.tolist() == packed.batch_sizes.tolist()
-        unpacked, got_lengths = pad_packed_sequence(got, batch_first)
-        assert got_lengths.tolist() == lengths
-        assert torch.equal(unpacked, want)
-    assert torch.equal(out.boundaries, padded.boundaries)
-    assert torch.equal(out.operations, padded.operations)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
@@ -190,26 +129,6 @@ def test_parameters_are_named_after_the_paper(layer_norm: bool) -> None:
     rnn = HMLSTM(INPUT, SIZES, 3, layer_norm=layer_norm)
     assert {name: tuple(p.shape) for name, p in rnn.named_parameters()} == expected
     assert set(rnn.state_dict()) == set(expected) | {"a"}
-
-
-def test_initialisation() -> None:
-    rnn = HMLSTM(9, (6, 8, 4), 3, layer_norm=True)
-    for l, w in enumerate(rnn.layers()):
-        H = (6, 8, 4)[l]
-        for matrix in (w.U, w.V, w.W):
-            if matrix is None:
-                continue
-            for block in matrix[: 4 * H].view(4, H, -1):
-                narrow = block if block.shape[1] >= H else block.T
-                torch.testing.assert_close(narrow @ narrow.T, torch.eye(len(narrow)), rtol=0, atol=1e-5)
-            assert not any(torch.equal(*pair) for pair in itertools.combinations(matrix[: 4 * H].view(4, H, -1), 2))
-            if l < 2:
-                assert 0 < matrix[-1].abs().max() <= (6 / (1 + matrix.shape[1])) ** 0.5  # Glorot
-        assert w.b.abs().max() == 0
-        assert all(gain is None or (gain == 1).all() for gain in (w.gain_W, w.gain_c))
-        assert all(gain is None or (gain == 0.1).all() for gain in (w.gain_U, w.gain_V))
-        assert w.bias_c is not None
-        assert w.bias_c.abs().max() == 0
 
 
 def test_saving_copying_and_the_slope() -> None:
@@ -295,11 +214,6 @@ def test_detach_cuts_the_graph() -> None:
     cut = state.detach()
     assert not any(a.requires_grad for a in (*cut.h, *cut.c, cut.z))
     assert_states_equal(cut, state)
-
-
-def test_one_size_serves_every_layer() -> None:
-    for size in (4, (4,), [4, 4]):
-        assert HMLSTM(5, size, 2).hidden_sizes == (4, 4)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from hmrnn import HMLSTM, HMLSTMCell, InputError, State, nn
+from hmrnn import HMLSTM, HMLSTMCell, State, nn
 from hmrnn.nn import ReadOut, SequenceReadOut
 from hmrnn.nn.baselines.cells import PeepholeLSTM
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
@@ -20,10 +19,6 @@ from refusals import refused
 
 T, B, INPUT, SIZES = 9, 4, 5, (6, 4, 3)
 LENGTHS = [4, 9, 1, 6]
-
-
-def inputs(*shape: int) -> Tensor:
-    return torch.randn(*(shape or (T, B, INPUT)), dtype=torch.float64)
 
 
 Call = Callable[[HMLSTM], object]
@@ -58,6 +53,10 @@ def changed(rnn: HMLSTM, **parts: Any) -> State:
         (lambda r: r(X, changed(r, z=torch.zeros(B, 3))), "state"),
         (lambda r: r(X, changed(r, z=torch.zeros(B, 2, device="meta"))), "state"),
         (lambda r: r(X, (X, X)), "state"),
+        (lambda r: r(X.to_sparse()), "x"),
+        (lambda r: r.step(X[0].to_sparse_csr()), "x"),
+        (lambda r: r(SYMBOLS, embedding=TABLE.to_sparse()), "embedding"),
+        (lambda r: r(X, lengths=torch.tensor(LENGTHS).to_sparse()), "lengths"),
         (lambda r: r(torch.nested.as_nested_tensor([X[0]], layout=torch.jagged)), "x"),
         (lambda r: r(X, lengths=[1, 2, 3]), "lengths"),
         (lambda r: r(X, lengths=[1.0] * 4), "lengths"),
@@ -72,18 +71,8 @@ def changed(rnn: HMLSTM, **parts: Any) -> State:
     ],
 )  # fmt: skip
 def test_bad_input_is_named(call: Call, name: str) -> None:
-    with pytest.raises(InputError, match=rf"^{name}\b") as caught:
+    with refused(name):
         call(HMLSTM(INPUT, SIZES, 3))
-    assert "\n" not in str(caught.value)
-
-
-def test_autocast_accepts_what_it_can_convert_alone() -> None:
-    rnn = HMLSTM(INPUT, SIZES, 3)
-    with torch.autocast("cpu", torch.bfloat16):
-        rnn(X.half())
-        for bad in (X.double(), X.long()):
-            with refused("x"):
-                rnn(bad)
 
 
 @pytest.mark.parametrize(
@@ -96,9 +85,8 @@ def test_autocast_accepts_what_it_can_convert_alone() -> None:
     ],
 )  # fmt: skip
 def test_bad_construction_is_named(name: str, value: Any) -> None:
-    with pytest.raises(InputError) as caught:
+    with refused(name):
         HMLSTM(**({"input_size": 5, "hidden_size": 4, "num_layers": 3} | {name: value}))
-    assert caught.value.setting == name
 
 
 WITH_SWITCHES: dict[type, tuple[Any, ...]] = {
@@ -115,32 +103,5 @@ def test_a_switch_is_true_or_false(kind: type) -> None:
     assert switches
     for name in switches:
         for wrong in ("no", 1, None, [False]):
-            with pytest.raises(InputError) as caught:
+            with refused(name):
                 kind(*WITH_SWITCHES[kind], **{name: wrong})
-            assert caught.value.setting == name
-
-
-@pytest.mark.parametrize("kind", [HMLSTM, LSTM])
-@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
-def test_sparse_tensors_are_refused(kind: Any, layout: torch.layout) -> None:
-    rnn = kind(INPUT, SIZES, 3)
-    sparse = torch.zeros(B, INPUT).to_sparse(layout=layout)
-    with refused("x"):
-        rnn.step(sparse)
-    if layout == torch.sparse_coo:
-        with refused("x"):
-            rnn(X.to_sparse())
-        with refused("lengths"):
-            rnn(X, lengths=torch.tensor(LENGTHS).to_sparse())
-        start = rnn.initial_state(B)
-        with refused():
-            rnn(X, start._replace(h=tuple(h.to_sparse() for h in start.h)))
-    if kind is HMLSTM:
-        with refused("boundaries"):
-            rnn(X, boundaries=torch.zeros(T, B, 2).to_sparse())
-        with refused("embedding"):
-            rnn(SYMBOLS, embedding=TABLE.to_sparse())
-        with refused("x"):
-            HMLSTM(INPUT, SIZES, 3, batch_first=True)(X.to_sparse())
-        with refused("x"):
-            HMLSTMCell(INPUT, 4)(sparse)

@@ -1,16 +1,17 @@
-"""Read-outs of whole sequences: segments by hand, every pooling, attention by its equation, and what is refused."""
+"""Read-outs: segments by hand, every pooling, attention by its equation, the tree by recursion, what is refused."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pack_padded_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from hmrnn import HMLSTM, Output
-from hmrnn.nn import Attention, SequenceReadOut, segment_states
+from hmrnn import HMLSTM, Output, Segmentation
+from hmrnn.nn import Attention, ReadOut, SequenceReadOut, TreeReadOut, segment_states
 from hmrnn.nn.baselines.recurrent import LSTM
 from refusals import refused
 
@@ -158,3 +159,100 @@ def test_what_is_refused() -> None:
     ):
         with refused(name):
             attention(memory, **given)
+
+
+def test_every_step_and_the_last_one() -> None:
+    rnn, x = HMLSTM(5, SIZES), torch.randn(T, B, 5)
+    read_out = ReadOut(rnn.hidden_sizes, 2)
+    out, state = rnn(x, lengths=LENGTHS)
+    steps, last = read_out(out.hidden), read_out(state.h)
+    assert read_out(out).equal(steps)
+    assert read_out(state).equal(last)
+    assert steps.shape == (T, B, 2)
+    expected = sum(h @ w.T for h, w in zip(out.hidden, read_out.linear.weight.split(SIZES, dim=1)))
+    torch.testing.assert_close(steps, expected + read_out.linear.bias)
+    torch.testing.assert_close(last, torch.stack([steps[n - 1, b] for b, n in enumerate(LENGTHS)]))
+
+
+def test_a_packed_output_is_read() -> None:
+    rnn, x = HMLSTM(5, SIZES), torch.randn(T, B, 5)
+    read_out = ReadOut(rnn.hidden_sizes, 2, bias=False)
+    packed, _ = rnn(pack_padded_sequence(x, torch.tensor(LENGTHS)))
+    padded, lengths = pad_packed_sequence(read_out(packed))
+    assert lengths.tolist() == LENGTHS
+    torch.testing.assert_close(padded, read_out(rnn(x, lengths=LENGTHS)[0].hidden))
+
+
+def test_of_two_directions_each_one_ends_where_it_read_last() -> None:
+    rnn = HMLSTM(5, SIZES, bidirectional=True)
+    read_out = ReadOut(rnn.output_sizes, 2)
+    out, states = rnn(torch.randn(T, B, 5))
+    ends = [torch.cat([h[-1, :, : h.shape[-1] // 2], h[0, :, h.shape[-1] // 2 :]], -1) for h in out.hidden]
+    torch.testing.assert_close(read_out(states), read_out(ends))
+
+
+def test_other_layers_are_refused_at_every_step() -> None:
+    read_out = ReadOut(SIZES, 2)
+    with refused():
+        read_out(HMLSTM(5, SIZES)(torch.randn(2, 1, 5)))  # type: ignore[arg-type]
+    with refused():
+        read_out(torch.zeros(3, 2, 6))
+    for hidden in ((), (torch.zeros(1, 6),)):
+        with refused():
+            read_out(hidden)
+    with refused():
+        ReadOut(SIZES, 0)
+    with refused("hidden_sizes"):
+        ReadOut(6, 2)  # type: ignore[arg-type]
+
+
+def test_a_tree_is_the_recursion_over_the_segments() -> None:
+    rnn = HMLSTM(5, SIZES, 3).double()
+    forced = torch.rand(T, B, 2) < torch.tensor([0.5, 0.3])
+    x = torch.randn(T, B, 5, dtype=torch.float64)
+    out, _ = rnn(x, lengths=LENGTHS, boundaries=forced)
+    read_out = TreeReadOut(rnn.output_sizes, 4, 2).double()
+    found = read_out(out, LENGTHS)
+
+    def gated(s: Tensor, memory: Tensor | float) -> tuple[Tensor, Tensor]:
+        i, o, u = s.split(4)
+        c = i.sigmoid() * u.tanh() + memory
+        return o.sigmoid() * c.tanh(), c
+
+    for b, length in enumerate(LENGTHS):
+        states = torch.cat([h[:, b] for h in out.hidden], dim=-1)
+        symbols = tuple(chr(97 + t) for t in range(length))
+        z = out.boundaries[:length, b].detach().numpy()
+        p = np.zeros((length, 2), np.float32)
+        tree = Segmentation(symbols, z > 0.5, p, np.zeros((length, 3), int), np.zeros((length, 3)), p[:, 0]).tree(
+            cut=True
+        )
+
+        def value(node: Any, states: Tensor = states) -> tuple[Tensor, Tensor]:
+            if isinstance(node, str):
+                return gated(read_out.leaf(states[ord(node[-1]) - 97]), 0.0)
+            children = [value(child, states) for child in node]
+            memory = sum(torch.sigmoid(read_out.forget(h)) * c for h, c in children)
+            return gated(read_out.node(sum(h for h, _ in children)), memory)
+
+        torch.testing.assert_close(found[b], read_out.linear(value(tree)[0]))
+    found.sum().backward()
+    rnn.batch_first = True
+    x, forced = x.transpose(0, 1), forced.transpose(0, 1)
+    packed = pack_padded_sequence(x, torch.tensor(LENGTHS), batch_first=True, enforce_sorted=False)
+    for out, lengths in (
+        (rnn(x, lengths=LENGTHS, boundaries=forced)[0], LENGTHS),
+        (rnn(packed, boundaries=forced)[0], None),
+    ):
+        torch.testing.assert_close(read_out(out, lengths), found)
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in read_out.parameters())
+
+
+def test_a_tree_needs_one_direction_and_its_layers() -> None:
+    read_out = TreeReadOut(SIZES, 4, 2)
+    both, _ = HMLSTM(5, SIZES, 3, bidirectional=True)(torch.randn(T, 2, 5))
+    with refused():
+        read_out(both)
+    other, _ = HMLSTM(5, 6, 2)(torch.randn(T, 2, 5))
+    with refused():
+        read_out(other)

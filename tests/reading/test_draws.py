@@ -180,7 +180,7 @@ def autocast(model: LanguageModel) -> Any:
 )  # fmt: skip
 def test_python_draws_what_the_engine_does_not_serve(model: LanguageModel) -> None:
     assert sample._native(model, {}) is None
-    given = Condition(torch.tensor([1])) if model.context is not None else None
+    given = Condition(torch.tensor([1])) if model.config.conditioned else None
     assert len(list(stream(model, [1, 2], 5, seed=1, condition=given))) == 5
 
 

@@ -124,7 +124,7 @@ def training(size: Size, device: str) -> Iterator[Subject]:
     for layer_norm in (False, True):
         lstm = LSTM(*sizes, layer_norm=layer_norm, device=device)
         name = f"hmrnn.nn.LSTM{', layer norm' if layer_norm else ''}"
-        yield Subject(name, engine_of("auto", lstm.cells()[0]), _step(lstm, partial(_top, lstm, x)))
+        yield Subject(name, engine_of("auto", lstm.layers()[0]), _step(lstm, partial(_top, lstm, x)))
     z = forced_boundaries(size).to(device)
     cells: dict[str, dict[str, Any]] = {
         "HM-LSTM": HELD, "HM-LSTM, layer norm": HELD | {"layer_norm": True}, "the paper's cell": {},

@@ -9,11 +9,11 @@ from hmrnn.nn.baselines.echo_state import ridge_regression as ridge_regression
 from hmrnn.nn.bidirectional import Bidirectional as Bidirectional
 from hmrnn.nn.bidirectional import Stack as Stack
 from hmrnn.nn.bidirectional import States as States
-from hmrnn.nn.heads import ReadOut as ReadOut
 from hmrnn.nn.lstm import LSTM as LSTM
 from hmrnn.nn.rates import rate_loss as rate_loss
 from hmrnn.nn.rates import start_at_rates as start_at_rates
+from hmrnn.nn.readouts import ReadOut as ReadOut
 from hmrnn.nn.readouts import SegmentStates as SegmentStates
 from hmrnn.nn.readouts import SequenceReadOut as SequenceReadOut
+from hmrnn.nn.readouts import TreeReadOut as TreeReadOut
 from hmrnn.nn.readouts import segment_states as segment_states
-from hmrnn.nn.tree import TreeReadOut as TreeReadOut

@@ -64,16 +64,11 @@ class Attention(nn.Module):
             if query is not None:
                 raise InputError("query_size is 0, so this attention takes no query")
         else:
-            keys = keys + self._queries(self.query, query, memory.shape[1])  # (N, S, B, size), or without N
+            several = ["N"] if isinstance(query, Tensor) and query.dim() == 3 else []
+            check_tensor("query", query, (*several, memory.shape[1], self.query_size))
+            keys = keys + self.query(query).unsqueeze(-3)  # (N, S, B, size), or without N
         scores = self.v(torch.tanh(keys)).squeeze(-1)  # (N, S, B)
         if mask is not None:
             scores = scores.masked_fill(~mask, -torch.inf)
         weights = scores.softmax(dim=-2)
         return torch.einsum("...sb,sbd->...bd", weights, memory), weights.transpose(-1, -2)
-
-    def _queries(self, projection: nn.Linear, query: Tensor | None, B: int) -> Tensor:
-        """The projected queries, (1, B, size) or (N, 1, B, size)."""
-        several = ["N"] if query is not None and query.dim() == 3 else []
-        check_tensor("query", query, (*several, B, self.query_size))
-        assert query is not None
-        return projection(query).unsqueeze(-3)

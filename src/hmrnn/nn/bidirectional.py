@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -11,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from hmrnn.errors import InputError
-from hmrnn.nn import checks
-from hmrnn.nn.output import Output, as_given
-from hmrnn.ops import State
+from hmrnn.nn.output import Output, at_steps
+from hmrnn.nn.recurrent import Network, Pass
+from hmrnn.ops import State, Symbols
 
 
 class States(NamedTuple):
@@ -38,17 +39,18 @@ class States(NamedTuple):
 torch.serialization.add_safe_globals([State, States])  # so that torch.load reads a state that was saved
 
 
-def reverse_steps(a: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+def reverse_steps(a: Any, lengths: Tensor | Sequence[int] | None = None) -> Any:
     """``a`` (T, B, ...) with the steps of each sequence in reverse order; padding stays where it is."""
-    if lengths is None:
-        return a.flip(0)
+    if isinstance(a, Symbols):
+        return Symbols(reverse_steps(a.indices, lengths), a.embedding)
+    if a is None or lengths is None:
+        return a if a is None else a.flip(0)
     ends = torch.as_tensor(lengths, device=a.device).long()
     steps = torch.arange(len(a), device=a.device)[:, None]
-    source = torch.where(steps < ends, ends - 1 - steps, steps)  # (T, B)
-    return a.gather(0, source.view(*source.shape, *[1] * (a.dim() - 2)).expand(a.shape))
+    return at_steps(a, torch.where(steps < ends, ends - 1 - steps, steps))
 
 
-class Bidirectional(nn.Module):
+class Bidirectional(Network):
     """Two networks that read a sequence from its first step to its last and from its last to its first.
 
     ``HMLSTM(..., bidirectional=True)`` makes one of two HM-LSTMs, which share no parameters. Options that both have,
@@ -82,11 +84,16 @@ class Bidirectional(nn.Module):
 
     def __init__(self, ahead: nn.Module, back: nn.Module) -> None:
         super().__init__()
-        self.ahead, self.back = ahead, back
+        self.ahead: Any = ahead
+        self.back: Any = back
 
     @property
     def directions(self) -> tuple[Any, Any]:
         return self.ahead, self.back
+
+    @property
+    def boundary_shape(self) -> tuple[int, ...]:
+        return (self.num_boundaries, 2)  # the last axis is the direction
 
     @property
     def output_sizes(self) -> tuple[int, ...]:
@@ -104,15 +111,10 @@ class Bidirectional(nn.Module):
         """As of HMLSTM: those of the first network, then those of the one that reads back."""
         return [bias for direction in self.directions for bias in direction.detector_biases()]
 
-    def engine_for(self, device: torch.device) -> str:
-        """As of HMLSTM."""
-        return str(self.directions[0].engine_for(device))
-
     def multiply_adds(self, out: Output, before: Any = None, looked_up: bool = False) -> Tensor:
         """As of HMLSTM, of both directions."""
-        both = (out.boundaries, out.probabilities, out.operations)
-        ahead = Output(out.hidden, *(a[..., 0] for a in both))
-        back = Output(out.hidden, *(a[..., 1].flip(0) for a in both))  # in the order in which it read the steps
+        ahead = out.apply(lambda a: a[..., 0], hidden=out.hidden)
+        back = out.apply(lambda a: a[..., 1].flip(0), hidden=out.hidden)  # in the order in which it read the steps
         found: list[Tensor] = [
             one.multiply_adds(part, before, looked_up) for one, part in zip(self.directions, (ahead, back))
         ]
@@ -122,39 +124,25 @@ class Bidirectional(nn.Module):
         """The states that both networks start from: zeros."""
         return States(*(direction.initial_state(batch_size) for direction in self.directions))
 
-    def forward(
-        self,
-        x: Tensor | PackedSequence,
-        state: tuple[State, State] | None = None,
-        lengths: Tensor | Sequence[int] | None = None,
-        boundaries: Tensor | None = None,
-        *,
-        embedding: Tensor | None = None,
-    ) -> tuple[Output, States]:
-        packed = x if isinstance(x, PackedSequence) else None
-        one, other = self.directions
-        alone = packed is None and checks.unbatched(one, cast(Tensor, x), embedding)
-        ahead, back = _per_direction(boundaries, alone)
-        parts = zip((one, other), _pair(state), (ahead, back))
-        (_, x, first, lengths, ahead), (_, _, second, _, back) = (
-            checks.check_sequences(rnn, x, start, lengths, forced, embedding) for rnn, start, forced in parts
-        )
-        out, end = one.read(x, first, lengths, ahead, embedding)
-        turned, start = other.read(
-            reverse_steps(x, lengths),
-            second,
-            lengths,
-            None if back is None else reverse_steps(back, lengths),
-            embedding,
-        )
-        hidden = tuple(torch.cat([h, reverse_steps(r, lengths)], dim=-1) for h, r in zip(out.hidden, turned.hidden))
-        others = (
-            torch.stack([getattr(out, name), reverse_steps(getattr(turned, name), lengths)], dim=-1)
-            for name in ("boundaries", "probabilities", "operations")
-        )
-        ends = States(end, start)
-        out = as_given(Output(hidden, *others), one.batch_first, packed, alone)
-        return out, ends.apply(lambda a: a.squeeze(0)) if alone else ends
+    def as_state(self, state: Any) -> States:
+        if isinstance(state, State) or not isinstance(state, (tuple, list)) or len(state) != 2:
+            got = f"{len(state)} of them" if type(state) in (tuple, list) else type(state).__name__
+            raise InputError(f"state must be None or a pair of hmrnn.State, one per direction; got {got}")
+        return States(*map(self.ahead.as_state, state))
+
+    def check_state(self, state: States, B: int) -> None:
+        for direction, one in zip(self.directions, state):
+            direction.check_state(one, B)
+
+    def read(self, given: Pass) -> tuple[Output, States]:
+        x, state, lengths, boundaries = given
+        ahead, back = (None, None) if boundaries is None else boundaries.unbind(-1)
+        out, end = self.ahead.read(Pass(x, state.ahead, lengths, ahead))
+        reverse = partial(reverse_steps, lengths=lengths)
+        turned, start = self.back.read(Pass(reverse(x), state.back, lengths, reverse(back)))
+        hidden = [torch.cat([h, reverse(r)], dim=-1) for h, r in zip(out.hidden, turned.hidden)]
+        both = out.apply(lambda a, b: torch.stack([a, reverse(b)], dim=-1), turned, hidden=hidden)
+        return both, States(end, start)
 
 
 def _of_both(name: str) -> property:
@@ -170,28 +158,9 @@ def _of_both(name: str) -> property:
 for _name in (
     "input_size", "num_layers", "num_boundaries", "hidden_sizes", "layer_norm", "variant", "on_copy",
     "batch_first", "boundary", "a", "weight_drop", "dropout", "zoneout", "engine", "check_values", "slope",
-    "temperature", "settable", "late", "default_gain",
+    "temperature", "engine_for", "settable", "late", "default_gain",
 ):  # fmt: skip
     setattr(Bidirectional, _name, _of_both(_name))
-
-
-def _pair(state: tuple[State, State] | None) -> tuple[State | None, State | None]:
-    """The states that the two directions start from."""
-    if state is None:
-        return None, None
-    if isinstance(state, State) or not isinstance(state, (tuple, list)) or len(state) != 2:
-        got = f"{len(state)} of them" if type(state) in (tuple, list) else type(state).__name__
-        raise InputError(f"state must be None or a pair of hmrnn.State, one per direction; got {got}")
-    return state[0], state[1]
-
-
-def _per_direction(boundaries: Tensor | None, alone: bool) -> tuple[Tensor | None, Tensor | None]:
-    """The forced boundaries of the two directions; ``alone``: of one sequence, without a batch dimension."""
-    if boundaries is None:
-        return None, None
-    steps = ("T",) if alone else ("T", "B")
-    checks.check_tensor("boundaries", boundaries, (*steps, "L-1", 2))  # the last axis is the direction
-    return boundaries[..., 0], boundaries[..., 1]
 
 
 class Stack(nn.Module):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import KW_ONLY
 from typing import Any
 
 import torch
@@ -12,22 +11,21 @@ from torch import Tensor
 from hmrnn.config.checks import Count, Natural, Positive
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
-from hmrnn.nn.checks import Recurrent
-from hmrnn.nn.weights import gate_blocks, new_weights, reset
+from hmrnn.nn.recurrent import arguments, declared
+from hmrnn.nn.weights import Gated
 from hmrnn.ops import LayerWeights, Options, Variant
 from hmrnn.ops.estimators import DRAWN, Boundary, OnCopy
 from hmrnn.ops.interface import TopDown
 from hmrnn.ops.reference import layer_step, next_gate
 
 
-@dataclasses.dataclass(eq=False, repr=False)
-class Cell(Recurrent):
+@declared
+class Cell(Gated):
     """The options of a layer, which :class:`hmrnn.HMLSTM` describes.
 
     The slope of its detectors is the buffer ``a`` and, with "gumbel", their temperature the buffer ``tau``.
     """
 
-    _: KW_ONLY
     layer_norm: bool = False
     boundary: Boundary = "step"
     on_copy: OnCopy = "evaluate"
@@ -35,7 +33,6 @@ class Cell(Recurrent):
     top_down: TopDown = "boundary"
     copy: bool = True
     detector_hidden: Natural = 0
-    check_values: bool = False
     a: Tensor = dataclasses.field(init=False)
     tau: Tensor | None = dataclasses.field(init=False)
 
@@ -47,7 +44,7 @@ class Cell(Recurrent):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in Variant.__match_args__ and "variant" in self.__dict__:
-            value = checks.argument(name, value, checks.arguments(type(self))[name])
+            value = checks.argument(name, value, arguments(type(self))[name])
             self.variant = dataclasses.replace(self.variant, **{name: value})
         super().__setattr__(name, value)
 
@@ -71,28 +68,12 @@ class Cell(Recurrent):
             raise InputError('only boundary="gumbel" has a temperature; make the network with it')
         self.tau.fill_(checks.argument("temperature", value, Positive))
 
-    def new_weights(self, size: int, below: int, above: int | None) -> LayerWeights:
-        """Uninitialised parameters of a layer."""
-        return new_weights(
-            size, below, above, layer_norm=self.layer_norm, top_down=self.top_down != "none",
-            detector_hidden=self.detector_hidden, **self._made,
-        )  # fmt: skip
-
-    def layers(self) -> list[LayerWeights]:
-        """The parameters of each layer, as the engines take them."""
-        raise NotImplementedError
-
     def reset_parameters(self) -> None:
         """Initialise: orthogonal gate blocks, Glorot detector rows, zero biases, slope 1; gains 1, of U and V 0.1."""
         for buffer in (self.a, self.tau):
             if buffer is not None:
                 buffer.fill_(1)
-        for w in self.layers():
-            reset(w)
-
-    def gate_blocks(self) -> list[tuple[Tensor, int]]:
-        """Each matrix, and the number of blocks of rows at its beginning, one per gate; a last row is a detector's."""
-        return [block for w in self.layers() for block in gate_blocks(w)]
+        super().reset_parameters()
 
     def options(self, **more: Any) -> Options:
         """How the recurrence behaves now."""
@@ -119,7 +100,6 @@ class HMLSTMCell(Cell):
         >>> h, c, z = cell(torch.randn(4, 10), (h, c, z), z_below=torch.ones(4, 1), above=torch.zeros(4, 30))
     """
 
-    input_size: Count
     hidden_size: Count
     above_size: Count | None = None
 
@@ -155,24 +135,23 @@ class HMLSTMCell(Cell):
     ) -> tuple[Tensor, ...]:
         """The new h, c, z and, if the cell has one, the pending gate; z of a top layer is always zero."""
         checks.check_tensor("x", x, ("B", self.input_size))
-        if (above is None) != (self.above_size is None or (self.top_down == "none" and above is None)):
-            wanted = None if self.above_size is None else f"h of the layer above, (B, {self.above_size})"
-            raise InputError(f"above must be {wanted}; got {above if above is None else tuple(above.shape)}")
-        h, c, z, *gates = self.initial_state(len(x)) if state is None else state
-        if len(gates) > self._pends:
-            raise InputError(f"state must hold h, c and z{' and pending' * self._pends}; got {3 + len(gates)} tensors")
-        pending = (*gates, z)[0] if self._pends else None
+        B, H, size = len(x), self.hidden_size, self.above_size
+        if above is not None and size is None:
+            raise InputError("above must be None, as there is no layer above; give above_size")
+        state = self.initial_state(B) if state is None else state
+        if not 3 <= len(state) <= 3 + self._pends:
+            raise InputError(f"state must hold h, c and z{' and pending' * self._pends}; got {len(state)} tensors")
+        h, c, z = state[:3]
+        pending = state[-1] if self._pends else None  # z itself at first
         z_below = torch.ones_like(z) if z_below is None else z_below
-        given: dict[str, Tensor] = {"x": x, "h": h, "c": c, "z": z, "z_below": z_below}
-        given |= {name: a for name, a in (("above", above), ("pending", pending)) if a is not None}
-        sizes = {"x": self.input_size, "h": self.hidden_size, "c": self.hidden_size, "above": self.above_size or 0}
-        for name, value in given.items():
-            checks.check_tensor(name, value, (len(x), sizes.get(name, 1)), self.weights().b)
-            if self.check_values and checks.readable(value):
-                if name in ("z", "z_below", "pending"):
-                    checks.check_range(name, value)
-                else:
-                    checks.check_size(name, value, self.layer_norm)
+        self.check_part("x", x, (B, self.input_size))
+        self.check_part("h", h, (B, H))
+        self.check_part("c", c, (B, H))
+        if size is not None and (above is not None or self.top_down != "none"):
+            self.check_part("above", above, (B, size))
+        for name, a in (("z", z), ("z_below", z_below), ("pending", pending)):
+            if a is not None:
+                self.check_part(name, a, (B, 1), gate=True)
         noise = torch.rand_like(z) if self.boundary in DRAWN and self.training else None
         z = torch.zeros_like(z) if self.above_size is None else z  # a top layer never flushes
         h, c, z_new, _ = layer_step(

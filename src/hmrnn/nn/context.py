@@ -50,6 +50,7 @@ class Context(nn.Module):
     def __init__(self, config: ModelConfig, hidden_sizes: tuple[int, ...]) -> None:
         super().__init__()
         self.config = config
+        self.used = config.conditioned or config.time != "none"
         size = config.condition_size
         self.embedding = nn.Embedding(len(config.classes), size) if config.classes else None
         self.linear = nn.Linear(config.condition_numbers, size) if config.condition_numbers else None
@@ -83,7 +84,7 @@ class Context(nn.Module):
             parts.append(vector.to(x.dtype).expand(T, -1, -1))
         if self.config.time != "none":
             parts.append(self._time(condition.clock, T, B, x))
-        return torch.cat(parts, dim=-1)
+        return torch.cat(parts, dim=-1) if len(parts) > 1 else x
 
     def _time(self, clock: Tensor | None, T: int, B: int, x: Tensor) -> Tensor:
         """(T, B, 1): the logarithm of 1 + the time at each step."""
@@ -110,8 +111,3 @@ def extra_size(config: ModelConfig) -> int:
     """The numbers that stand beside the input of a model at every step."""
     condition = config.condition_size if config.conditioned and config.condition != "state" else 0
     return condition + (config.time != "none")
-
-
-def make_context(config: ModelConfig, hidden_sizes: tuple[int, ...]) -> Context | None:
-    """The context that a model needs; None if it reads the sequence alone."""
-    return Context(config, hidden_sizes) if config.conditioned or config.time != "none" else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from hmrnn.ops.interface import within
+
 
 class LinearChainCRF(nn.Module):
     r"""A linear-chain conditional random field over K tags (Lafferty, McCallum and Pereira, 2001).
@@ -24,8 +26,7 @@ class LinearChainCRF(nn.Module):
 
     def score(self, emissions: Tensor, tags: Tensor, counted: Tensor) -> Tensor:
         """(B,): the score of tags (N, B), before normalisation."""
-        N = len(emissions)
-        active = torch.arange(N, device=tags.device)[:, None] < counted  # (N, B)
+        active = within(counted, len(emissions))  # (N, B)
         own = emissions.gather(2, tags[..., None])[..., 0]  # (N, B)
         steps = self.transitions[tags[:-1], tags[1:]]  # (N-1, B)
         end = tags.gather(0, counted[None] - 1)[0]
@@ -64,7 +65,7 @@ class LinearChainCRF(nn.Module):
             tag = came.gather(1, tag[:, None])[:, 0]
             tags.append(tag)
         found = torch.stack(tags[::-1])
-        return torch.where(torch.arange(len(found), device=found.device)[:, None] < counted, found, 0)
+        return torch.where(within(counted, len(found)), found, 0)
 
     def marginals(self, emissions: Tensor, counted: Tensor) -> Tensor:
         """(N, B, K): the probability of every tag at every step, the gradient of log Z; zeros in the padding."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,19 +17,8 @@ class Memory(NamedTuple):
     """(S, B, size)."""
     mask: Tensor
     """(S, B): False in the padding."""
-
-
-class Prepared(NamedTuple):
-    """A memory with what all steps of a decoder compute from it."""
-
-    states: Tensor
-    mask: Tensor
-    keys: Tensor
-    """(S, B, size): the keys of attention."""
-
-    def select(self, rows: Tensor) -> Prepared:
-        """The memory of chosen sequences, (rows,)."""
-        return Prepared(*(a[:, rows] for a in self))
+    keys: Any = None
+    """(S, B, size): the keys of attention, which all steps share; the decoder computes them."""
 
 
 class Written(NamedTuple):
@@ -38,9 +27,6 @@ class Written(NamedTuple):
     h: Tensor
     c: Tensor
     context: Tensor
-
-    def select(self, rows: Tensor) -> Written:
-        return Written(*(a[rows] for a in self))
 
 
 class AttentionDecoder(nn.Module):
@@ -60,23 +46,14 @@ class AttentionDecoder(nn.Module):
         self.combine = nn.Linear(hidden + features, hidden)
         self.softmax = nn.Linear(hidden, symbols + 1)
 
-    def prepare(self, memory: Memory) -> Prepared:
-        """The memory with the keys that all steps share."""
+    def begin(self, memory: Memory) -> tuple[Memory, Written]:
+        """The memory with its keys, and the state before the first symbol, from the mean of the memory."""
         states, keys = self.attention.prepare(memory.states, memory.mask)
-        return Prepared(states, memory.mask, keys)
-
-    def begin(self, memory: Prepared) -> Written:
-        """The state before the first symbol, from the mean of the memory."""
-        mean = (memory.states * memory.mask[..., None]).sum(0) / memory.mask.sum(0)[:, None]
+        mean = (states * memory.mask[..., None]).sum(0) / memory.mask.sum(0)[:, None]
         h, c = self.start(mean).tanh().chunk(2, dim=-1)
-        return Written(h, c, torch.zeros_like(mean))
+        return Memory(states, memory.mask, keys), Written(h, c, torch.zeros_like(mean))
 
-    def step(self, symbols: Tensor, state: Written, memory: Prepared) -> tuple[Tensor, Tensor, Written]:
-        """Logits (B, symbols + 1) of what follows symbols (B,), the weights (B, S) of attention, the new state."""
-        weights, state = self.read(self.embedding(symbols), state, memory)
-        return self.logits(state.h, state.context), weights, state
-
-    def read(self, x: Tensor, state: Written, memory: Prepared) -> tuple[Tensor, Written]:
+    def read(self, x: Tensor, state: Written, memory: Memory) -> tuple[Tensor, Written]:
         """Read an embedded symbol (B, embedding_size): the weights (B, S) of attention, and the new state."""
         h, c = self.cell(torch.cat([x, state.context], dim=-1), (state.h, state.c))
         context, weights = self.attention.attend(memory.states, memory.keys, memory.mask, h)
@@ -88,12 +65,11 @@ class AttentionDecoder(nn.Module):
 
     def forward(self, targets: Tensor, memory: Memory) -> Tensor:
         """Logits (M, B, symbols + 1) of targets (M, B), each given the right ones before it."""
-        prepared = self.prepare(memory)
-        state = self.begin(prepared)
+        memory, state = self.begin(memory)
         before = torch.cat([torch.full_like(targets[:1], self.end), targets[:-1]])
         states = []
         for x in self.embedding(before):
-            _, state = self.read(x, state, prepared)
+            _, state = self.read(x, state, memory)
             states.append(state)
         return self.logits(*(torch.stack([getattr(s, name) for s in states]) for name in ("h", "context")))
 
@@ -105,52 +81,36 @@ class AttentionDecoder(nn.Module):
         (symbols, S). ``limits`` (B,) bounds the number of symbols. Of finished writings the one with the highest mean
         log-probability per symbol, end included, is taken.
         """
-        B = memory.mask.shape[1]
-        K = self.end + 1
-        prepared = self.prepare(memory)
-        rows = torch.arange(B, device=memory.mask.device)
-        state, last = self.begin(prepared), torch.full((B,), self.end, device=rows.device)
+        B, K = memory.mask.shape[1], self.end + 1
+        memory, state = self.begin(memory)
+        first = rows = torch.arange(B, device=memory.mask.device)
+        last = torch.full_like(rows, self.end)
         sums = torch.zeros(B, 1, dtype=torch.float64, device=rows.device)  # (B, beam)
-        paths = [_Path([], [], [])] * B  # of each row, those of a sequence side by side
-        done: list[list[tuple[float, _Path]]] = [[] for _ in range(B)]
-        width = 1
+        trail: list[list[Tensor]] = []  # of each step: the rows that go on, their symbols, chances and weights
+        done: list[list[tuple[float, int, int]]] = [[] for _ in range(B)]  # scores, last steps and rows
         for n in range(int(limits.max()) + 1):
-            logits, weights, state = self.step(last, state, prepared.select(rows))
-            logp = logits.double().log_softmax(-1)
-            forced = (n >= limits)[rows]  # only the end may follow
-            logp[forced, : self.end] = -torch.inf
-            total = (sums.reshape(-1, 1) + logp).view(B, width * K)
-            best, places = total.topk(min(beam, width * K), dim=1)
-            scores, new = best.tolist(), best.shape[1]
-            keep = (torch.arange(B, device=rows.device)[:, None] * width + places // K).flatten()
-            last = (places % K).flatten()
-            shown, seen = logp.exp().tolist(), weights.cpu()
-            paths = [
-                _Path([*old.symbols, symbol], [*old.chances, shown[at][symbol]], [*old.weights, seen[at]])
-                for old, at, symbol in ((paths[at], at, symbol) for at, symbol in zip(keep.tolist(), last.tolist()))
-            ]
-            for k, path in enumerate(paths):
-                b, j = divmod(k, new)
-                if path.symbols[-1] == self.end:
-                    if scores[b][j] > -torch.inf:
-                        done[b].append((scores[b][j] / len(path.symbols), path))
-                    scores[b][j] = -torch.inf
-            # a sequence is finished, whatever the others still need
-            scores = [[-torch.inf] * new if len(found) >= beam else row for row, found in zip(scores, done)]
-            sums, width = sums.new_tensor(scores), new
-            state, rows = state.select(keep), rows[keep]
-            if bool((sums == -torch.inf).all()):
+            weights, state = self.read(self.embedding(last), state, Memory(*(a[:, rows] for a in memory)))
+            logp = self.logits(state.h, state.context).double().log_softmax(-1)
+            logp[(n >= limits)[rows], : self.end] = -torch.inf  # only the end may follow
+            total = (sums.reshape(-1, 1) + logp).view(B, -1)
+            best, places = total.topk(min(beam, total.shape[1]), dim=1)
+            keep, last = (first[:, None] * sums.shape[1] + places // K).flatten(), (places % K).flatten()
+            trail.append([a.cpu() for a in (keep, last, logp[keep, last].exp(), weights[keep])])
+            ended = last.view_as(best) == self.end
+            for b, j in (ended & best.isfinite()).nonzero().tolist():
+                done[b].append((float(best[b, j]) / (n + 1), n, b * best.shape[1] + j))
+            full = torch.tensor([len(found) >= beam for found in done], device=rows.device)
+            sums = best.masked_fill(ended | full[:, None], -torch.inf)  # a full one is finished, whatever others need
+            state, rows = Written(*(a[keep] for a in state)), rows[keep]
+            if not bool(sums.isfinite().any()):
                 break
         results = []
         for found in done:
-            path = max(found, key=lambda pair: pair[0])[1]
-            results.append((path.symbols[:-1], path.chances, torch.stack(path.weights)[:-1]))
+            _, n, row = max(found, key=lambda one: one[0])
+            path = []
+            for came, symbols, chances, seen in reversed(trail[: n + 1]):
+                path.append((int(symbols[row]), float(chances[row]), seen[row]))
+                row = int(came[row])
+            written, likely, shown = zip(*reversed(path))
+            results.append((list(written[:-1]), list(likely), torch.stack(shown)[:-1]))
         return results
-
-
-class _Path(NamedTuple):
-    """A writing in the beam."""
-
-    symbols: list[int]
-    chances: list[float]
-    weights: list[Tensor]

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import KW_ONLY
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from hmrnn import ops
-from hmrnn.config.checks import Count, Share
+from hmrnn.config.checks import Share
 from hmrnn.errors import InputError
-from hmrnn.nn import checks
 from hmrnn.nn.bidirectional import Bidirectional
 from hmrnn.nn.cell import Cell
-from hmrnn.nn.checks import Sizes, layer_sizes
-from hmrnn.nn.dropout import drop_weights, factors
+from hmrnn.nn.dropout import factors
 from hmrnn.nn.output import Output, changes
-from hmrnn.ops import LayerWeights, Options, State, Step, Symbols
+from hmrnn.nn.recurrent import Pass, Stacked, declared
+from hmrnn.ops import Options, State, Step
 from hmrnn.ops.estimators import DRAWN
 from hmrnn.ops.interface import within
 from hmrnn.ops.native import engine as native
 
 
-@dataclasses.dataclass(eq=False, repr=False)
-class HMLSTM(Cell):
+@declared
+class HMLSTM(Cell, Stacked):
     r"""The Hierarchical Multiscale LSTM (Chung, Ahn and Bengio, 2017).
 
     Layer :math:`\ell` at time :math:`t`, with :math:`h^0_t = x_t` and :math:`z^0_t = 1`:
@@ -119,44 +116,23 @@ class HMLSTM(Cell):
     """
 
     settable = True
-    """Whether the detectors can be given rates; not if a text gives the boundaries."""
-    late = 0
-    """Steps by which the lowest detector fires after the end of a segment; settings may make it later."""
     default_gain = 0.3
-    """Of U and V with layer norm, at the start of ``hmrnn train``."""
 
-    input_size: Count
-    hidden_size: Count | Sizes
-    num_layers: Count = 3
-    _: KW_ONLY
     batch_first: bool = False
     bidirectional: bool = False
-    weight_drop: Share = 0.0
-    dropout: Share = 0.0
     zoneout: Share = 0.0
     engine: ops.Engine = "auto"
 
     def __post_init__(self, *made: Any) -> None:
         super().__post_init__(*made)
         self.num_boundaries = self.num_layers - 1
-        self.hidden_sizes = layer_sizes(self.hidden_size, self.num_layers)
-        below = (self.input_size, *self.hidden_sizes[:-1])
         above = (*self.hidden_sizes[1:], None)
-        layers = [self.new_weights(*sizes) for sizes in zip(self.hidden_sizes, below, above)]
-        for name in ["U", "V", "W", "b", "gain_U", "gain_V", "gain_W", "gain_c", "bias_c", "D1", "d1", "D2", "d2"]:
-            if values := [value for w in layers if (value := getattr(w, name)) is not None]:
-                setattr(self, name, nn.ParameterList(values))
-        self.reset_parameters()
+        self.keep([self.new_weights(*sizes) for sizes in zip(self.hidden_sizes, self._below, above)])
 
     def __new__(cls, *args: Any, bidirectional: bool = False, **options: Any) -> Any:
         if bidirectional is True:
             return Bidirectional(cls(*args, **options), cls(*args, **options))
         return super().__new__(cls)
-
-    @property
-    def output_sizes(self) -> tuple[int, ...]:
-        """The sizes of ``out.hidden``, the lowest layer first."""
-        return self.hidden_sizes
 
     @torch.no_grad()
     def set_detector_bias(self, values: Sequence[float]) -> None:
@@ -170,21 +146,6 @@ class HMLSTM(Cell):
         """For each detector, the lowest first, the parameter whose last number is its bias."""
         name = "d2" if self.detector_hidden > 0 else "b"
         return [getattr(self, name)[l] for l in range(self.num_boundaries)]
-
-    def layers(self) -> list[LayerWeights]:
-        made = self._modules
-        lists = [(name, cast(nn.ParameterList, made[name])) for name in LayerWeights._fields if name in made]
-        layers: list[LayerWeights] = []
-        for key in map(str, range(self.num_layers)):
-            found: dict[str, Tensor] = {}
-            for name, values in lists:
-                tensor = values._parameters.get(key)  # values[l] takes ten times as long
-                if tensor is None and int(key) < len(values):
-                    tensor = getattr(values, key)  # a parametrization
-                if tensor is not None:
-                    found[name] = tensor
-            layers.append(LayerWeights(**found))
-        return layers
 
     def options(self, **more: Any) -> Options:
         return super().options(zoneout=self.zoneout, **more)
@@ -224,33 +185,16 @@ class HMLSTM(Cell):
         return cast(Tensor, getattr(self.b, "0"))  # self.b[0] takes twice as long
 
     def initial_state(self, batch_size: int) -> State:
-        """The state at the start of a sequence: zeros."""
-        b = self.parameter
-        h, c = (tuple(b.new_zeros(batch_size, size) for size in self.hidden_sizes) for _ in range(2))
-        z = b.new_zeros(batch_size, self.num_boundaries)
-        return State(h, c, z, z.clone() if self.variant.gate == "pending" else None)
+        state: State = super().initial_state(batch_size)
+        return state._replace(pending=state.z.clone()) if self.variant.gate == "pending" else state
 
-    def read(
-        self,
-        x: Tensor,
-        state: State,
-        lengths: Tensor | None = None,
-        boundaries: Tensor | None = None,
-        embedding: Tensor | None = None,
-    ) -> tuple[Output, State]:
-        """``forward`` of x (T, B, ...) and the rest after all checks."""
-        T, B, options = *x.shape[:2], self.options()
+    def read(self, given: Pass) -> tuple[Output, State]:
+        x, state, lengths, boundaries = given
         result = ops.hmlstm(
-            x if embedding is None else Symbols(x, embedding),
-            self._dropped(),
-            state,
-            options,
-            lengths=lengths,
-            boundaries=boundaries,
-            engine=self.engine,
-            **self._drawn(T, B, state),
-        )
-        active = None if lengths is None else within(lengths, T)
+            x, self.dropped(self.weight_drop), state, self.options(), lengths=lengths, boundaries=boundaries,
+            engine=self.engine, **self._drawn(x.shape, state),
+        )  # fmt: skip
+        active = None if lengths is None else within(lengths, len(result.boundaries))
         done = self.variant.operations(result.boundaries, state.z, active)
         out = Output(result.hidden, result.boundaries, result.probabilities, done)
         new, dtype = result.state, self.a.dtype  # under autocast the cuda engine returns h in a lower precision
@@ -266,8 +210,8 @@ class HMLSTM(Cell):
             found = native.step(x, self.layers(), state, self.options(), boundaries)
             if found is not None:
                 return found
-        x, state, _, forced = checks.check_pass(self, x, state, None, boundaries, sequence=False)
-        return ops.step(x, self.layers(), state, self.options(), forced, self.engine)
+        x, state, _, boundaries = self.checked(x, state, None, boundaries, order="B")
+        return ops.step(x, self.layers(), state, self.options(), boundaries, self.engine)
 
     def extra_repr(self) -> str:
         if self.engine != "auto":
@@ -275,30 +219,17 @@ class HMLSTM(Cell):
         chosen = ops.describe_auto(self.a.device, self.options(), self.a.dtype)
         return f"{super().extra_repr()}, engine='auto' ({chosen})"
 
-    def _dropped(self) -> list[LayerWeights]:
-        """The parameters, while training after weight drop."""
-        layers, p = self.layers(), self.weight_drop
-        if not self.training or p == 0:
-            return layers
-        dropped: list[LayerWeights] = []
-        for w in layers:
-            rows = 4 * w.hidden_size
-            parts = {"U": drop_weights(w.U, p, rows), "V": None if w.V is None else drop_weights(w.V, p, rows)}
-            dropped.append(LayerWeights(**(w._asdict() | parts)))  # _replace is wrong under torch.compile of 2.11
-        return dropped
-
-    def _drawn(self, T: int, B: int, state: State) -> dict[str, Any]:
+    def _drawn(self, shape: torch.Size, state: State) -> dict[str, Any]:
         """What a pass draws while training: noise for boundaries, units that zoneout keeps, factors of dropout."""
-        if not self.training:
-            return {}
-        a, noise, kept, seen = self.a, None, None, None
-        if self.boundary in DRAWN:
-            noise = torch.rand(T, B, self.num_boundaries, device=a.device, dtype=a.dtype)
-        if self.zoneout > 0:
-            kept = [torch.rand(T, B, size, device=a.device) < self.zoneout for size in self.hidden_sizes]
-        if self.dropout > 0:
-            seen = [factors(h, self.dropout) for h in state.h[:-1]]
-        return {"noise": noise, "kept": kept, "seen": seen}
+        drawn: dict[str, Any] = {}
+        (T, B), a = shape[:2], self.a
+        if self.training and self.boundary in DRAWN:
+            drawn["noise"] = torch.rand(T, B, self.num_boundaries, device=a.device, dtype=a.dtype)
+        if self.training and self.zoneout > 0:
+            drawn["kept"] = [torch.rand(T, B, size, device=a.device) < self.zoneout for size in self.hidden_sizes]
+        if self.training and self.dropout > 0:
+            drawn["seen"] = [factors(h, self.dropout) for h in state.h[:-1]]
+        return drawn
 
 
 HMLSTM.__new__.__wrapped__ = HMLSTM.__init__  # type: ignore[attr-defined]  # for inspect.signature

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,17 +19,16 @@ from hmrnn.config.checks import Count, Share
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
 from hmrnn.nn.bidirectional import reverse_steps
-from hmrnn.nn.checks import Recurrent
-from hmrnn.nn.dropout import drop_weights
-from hmrnn.nn.output import pack_like, unpack
-from hmrnn.nn.weights import gate_blocks, new_weights, reset
+from hmrnn.nn.output import Output
+from hmrnn.nn.recurrent import Pass
+from hmrnn.nn.weights import Gated
 from hmrnn.ops import LayerWeights, Options, State, Symbols, interface
 
 Engine = Literal["auto", "native", "cuda", "torch", "reference"]
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class LSTM(Recurrent):
+class LSTM(Gated):
     r"""A fast LSTM, called like ``torch.nn.LSTM``; with ``layer_norm`` that of Ba, Kiros and Hinton (2016).
 
     .. math::
@@ -79,7 +78,8 @@ class LSTM(Recurrent):
         ((50, 4, 20), (2, 4, 20))
     """
 
-    input_size: Count
+    recurrent_gain = 1.0
+
     hidden_size: Count
     num_layers: Count = 1
     _: KW_ONLY
@@ -95,21 +95,9 @@ class LSTM(Recurrent):
     def __post_init__(self, *made: Any) -> None:
         super().__post_init__(*made)
         self.directions = 1 + self.bidirectional
-        below = [self.input_size] + [self.directions * self.hidden_size] * (self.num_layers - 1)
-        weights = [
-            new_weights(self.hidden_size, size, layer_norm=self.layer_norm, **self._made)
-            for size in below
-            for _ in range(self.directions)
-        ]
-        for name, values in zip(LayerWeights._fields, zip(*weights)):
-            if values[0] is not None and (self.bias or name != "b"):
-                setattr(self, name, nn.ParameterList(values))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialise: orthogonal gate blocks, zero biases, gains of 1."""
-        for w in self.cells():
-            reset(w, recurrent_gain=1.0)
+        self.hidden_sizes = (self.hidden_size,) * (self.num_layers * self.directions)
+        below = (self.input_size,) * self.directions + (self.directions * self.hidden_size,) * len(self.hidden_sizes)
+        self.keep([self.new_weights(*sizes) for sizes in zip(self.hidden_sizes, below)], self.bias)
 
     @classmethod
     @torch.no_grad()
@@ -125,7 +113,7 @@ class LSTM(Recurrent):
         made = cls(lstm.input_size, lstm.hidden_size, lstm.num_layers, **options)
         if (made.bias, made.bidirectional) != (lstm.bias, lstm.bidirectional):
             raise InputError(f"bias and bidirectional must be those of {lstm}")
-        for k, w in enumerate(made.cells()):
+        for k, w in enumerate(made.layers()):
             layer, direction = divmod(k, made.directions)
             end = f"l{layer}{'_reverse' if direction else ''}"
             w.U.copy_(swapped(getattr(lstm, f"weight_hh_{end}")))
@@ -134,70 +122,39 @@ class LSTM(Recurrent):
                 w.b.copy_(swapped(getattr(lstm, f"bias_ih_{end}") + getattr(lstm, f"bias_hh_{end}")))
         return made.train(lstm.training)
 
-    def cells(self) -> list[LayerWeights]:
-        """The parameters of each layer and direction, as the engines take them."""
-        count = self.num_layers * self.directions
-        lists = {name: getattr(self, name) for name in LayerWeights._fields if name in self._modules}
-        if not self.bias:
-            lists["b"] = [self.parameter.new_zeros(4 * self.hidden_size)] * count
-        return [LayerWeights(**{name: values[k] for name, values in lists.items()}) for k in range(count)]
-
-    @property
-    def parameter(self) -> Tensor:
-        """One of the parameters, whose dtype and device all have."""
-        return cast(nn.ParameterList, self.U)[0]
-
-    def gate_blocks(self) -> list[tuple[Tensor, int]]:
-        """Each matrix, and the number of blocks of rows in it, one per gate."""
-        return [block for w in self.cells() for block in gate_blocks(w)]
-
     def forward(  # type: ignore[override]
         self, x: Tensor | PackedSequence, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
-        packed = x if isinstance(x, PackedSequence) else None
-        x, lengths = unpack(x, None, self.batch_first)
-        x, (h0, c0), alone = self._checked(x, state)
-        lengths = checks.check_lengths(lengths, x.shape[0], x.shape[1], x.device)
-        ends: list[tuple[Tensor, Tensor]] = []
-        for k, w in enumerate(self.cells()):
-            layer, direction = divmod(k, self.directions)
-            if direction == 0:
-                parts: list[Tensor] = []
-                x = F.dropout(x, self.dropout, self.training and layer > 0)
-            steps, *end = run_layer(
-                reverse_steps(x, lengths) if direction else x, w, h0[k], c0[k], lengths, self.engine, self.training,
-                self.zoneout, self.recurrent_dropout,
-            )  # fmt: skip
-            parts.append(reverse_steps(steps, lengths) if direction else steps)
-            ends.append((end[0], end[1]))
-            if direction == self.directions - 1:
-                x = torch.cat(parts, dim=-1) if direction else steps
-        h, c = (torch.stack(values) for values in zip(*ends))
-        if alone:
-            return x.squeeze(1), (h.squeeze(1), c.squeeze(1))
-        out = x.transpose(0, 1) if self.batch_first else x
-        return out if packed is None else pack_like(x, packed), (h, c)
+        start = None
+        if state is not None:
+            if not isinstance(state, tuple) or len(state) != 2 or not all(map(torch.is_tensor, state)):
+                raise InputError(f"state must be h and c; got {interface.shapes(state)}")
+            h, c = (tuple(a) for a in state)
+            start = State(h, c, h[0][..., :0])
+        out, end = super().forward(x, start)
+        return out.hidden[0], (torch.stack(end.h), torch.stack(end.c))
 
-    def _checked(self, x: Tensor, state: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor], bool]:
-        """x (T, B, size); h and c (layers, B, H) to start from; and whether x had no batch dimension."""
-        parameter = self.parameter
-        alone = isinstance(x, Tensor) and x.dim() == 2
-        checks.check_tensor("x", x, ("T", self.input_size) if alone else ("T", "B", self.input_size), parameter)
-        x = x.unsqueeze(1) if alone else x.transpose(0, 1) if self.batch_first else x
-        if 0 in x.shape[:2]:
-            raise InputError(f"x must hold at least one step and one sequence; got shape {tuple(x.shape)}")
-        shape = (self.num_layers * self.directions, x.shape[1], self.hidden_size)
-        if state is None:
-            return x, (parameter.new_zeros(shape),) * 2, alone
-        if not isinstance(state, tuple) or len(state) != 2:
-            raise InputError(f"state must be h and c; got {interface.shapes(state)}")
-        for name, a in zip("hc", state):
-            checks.check_tensor(f"state {name}", a, (shape[0], shape[2]) if alone else shape, parameter)
-        h, c = (a.unsqueeze(1) if alone else a for a in state)
-        return x, (h, c), alone
+    def read(self, given: Pass) -> tuple[Output, State]:
+        x, state, lengths, _ = given
+        weights = self.dropped(self.recurrent_dropout)
+        ends: list[list[Tensor]] = []
+        for l in range(self.num_layers):
+            x, parts = F.dropout(x, self.dropout, self.training and l > 0), []
+            for back in range(self.directions):
+                k = len(ends)
+                steps, *end = run_layer(
+                    reverse_steps(x, lengths) if back else x, weights[k], state.h[k], state.c[k], lengths, self.engine,
+                    self.training, self.zoneout,
+                )  # fmt: skip
+                parts.append(reverse_steps(steps, lengths) if back else steps)
+                ends.append(end)
+            x = torch.cat(parts, dim=-1) if self.bidirectional else steps
+        h, c = zip(*ends)
+        none = state.z.new_zeros(*x.shape[:2], 0)
+        return Output((x,), none, none, none), State(h, c, state.z)
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()} ({engine_of(self.engine, self.cells()[0], self.zoneout)})"
+        return f"{super().extra_repr()} ({engine_of(self.engine, self.layers()[0], self.zoneout)})"
 
 
 def run_layer(
@@ -209,19 +166,20 @@ def run_layer(
     engine: str = "auto",
     draws: bool = False,
     zoneout: float = 0.0,
-    recurrent_dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One layer over a sequence: h at every step (T, B, H), zero in the padding; h and c after the last step.
 
-    It is an HM-LSTM of one layer, which has no detector and does UPDATE at every step. ``draws``: whether weights are
-    dropped and units of zoneout drawn, as while training.
+    It is an HM-LSTM of one layer, which has no detector and does UPDATE at every step. ``draws``: whether units of
+    zoneout are drawn, as while training.
     """
     chosen = engine_of(engine, w, zoneout, lengths)
-    T, B = (x.indices if isinstance(x, Symbols) else x).shape[:2]
-    if recurrent_dropout > 0 and draws:
-        w = LayerWeights(**(w._asdict() | {"U": drop_weights(w.U, recurrent_dropout, len(w.U))}))
+    T, B = x.shape[:2]
     if chosen == "torch":
-        return _by_torch(F.embedding(x.indices, x.embedding) if isinstance(x, Symbols) else x, w, h, c, lengths)
+        fed = F.embedding(x.indices, x.embedding) if isinstance(x, Symbols) else x
+        steps, h, c = by_torch(
+            torch.lstm, fed, (h, c), [swapped(w.W), swapped(w.U), swapped(w.b), torch.zeros_like(w.b)], lengths
+        )
+        return steps, h, c
     kept = [torch.rand(T, B, w.hidden_size, device=h.device) < zoneout] if zoneout > 0 and draws else None
     state, options = State((h,), (c,), h.new_zeros(B, 0)), Options(zoneout=zoneout)
     result = ops.hmlstm(x, [w], state, options, lengths=lengths, kept=kept, engine=chosen)
@@ -247,23 +205,27 @@ def swapped(rows: Tensor) -> Tensor:
     return rows.view(2, 2, -1, *rows.shape[1:]).flip(1).reshape(rows.shape)
 
 
-def _by_torch(
-    x: Tensor, w: LayerWeights, h: Tensor, c: Tensor, lengths: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """:func:`run_layer` without layer norm, by torch's own LSTM; on a CPU in float32 even under autocast."""
-    weights = [swapped(w.W), swapped(w.U), swapped(w.b), torch.zeros_like(w.b)]
+def by_torch(
+    run: Callable[..., Any], x: Tensor, state: tuple[Tensor, ...], weights: list[Tensor], lengths: Tensor | None
+) -> tuple[Tensor, ...]:
+    """One layer by ``torch.lstm`` or ``torch.gru``, on a CPU in float32 even under autocast: h at every step, the
+    state after the last one.
+
+    It takes weights, as ``torch.func.functional_call`` of a module would move them to new memory on a GPU, where
+    captured graphs do not find them.
+    """
     learns = torch.is_grad_enabled()  # as "training": without it cuDNN gives no gradient
     once = (True, 1, 0.0, learns, False)  # biases, layers, dropout, training, one way
+    packed = None if lengths is None else pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False)
+    start = [a[None] if packed is None else a[None, packed.sorted_indices] for a in state]
+    first = start if len(start) > 1 else start[0]
     with torch.autocast("cpu", enabled=False) if x.device.type == "cpu" else in_pieces():
-        if lengths is None:
-            steps, h_end, c_end = torch.lstm(x, (h[None], c[None]), weights, *once, False)
-            return steps, h_end[0], c_end[0]
-        packed = pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False)
-        order, back = packed.sorted_indices, packed.unsorted_indices
-        before = (h[None, order], c[None, order])
-        data, h_end, c_end = torch.lstm(packed.data, packed.batch_sizes, before, weights, *once)
+        if packed is None:
+            steps, *end = run(x, first, weights, *once, False)
+            return steps, *(a[0] for a in end)
+        data, *end = run(packed.data, packed.batch_sizes, first, weights, *once)
     steps, _ = pad_packed_sequence(packed._replace(data=data), total_length=len(x))
-    return steps, h_end[0][back], c_end[0][back]
+    return steps, *(a[0][packed.unsorted_indices] for a in end)
 
 
 @contextlib.contextmanager

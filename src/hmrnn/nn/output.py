@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from hmrnn.errors import InputError
+from hmrnn.nn.checks import readable
 from hmrnn.ops.interface import Operation as Operation
 from hmrnn.ops.interface import shapes
 
@@ -38,17 +39,26 @@ class Output:
             "hmrnn.nn.ReadOut makes one output of all of them"
         )
 
+    def apply(self, function: Callable[..., Tensor], *others: Output, hidden: Any = None) -> Output:
+        """The output of what ``function`` gives for each tensor and, after it, those of ``others`` in the same place.
+
+        ``hidden``: what takes the place of h, if given.
+        """
+        outs = (self, *others)
+        hidden = tuple(map(function, *(out.hidden for out in outs))) if hidden is None else tuple(hidden)
+        return Output(hidden, *map(function, *((out.boundaries, out.probabilities, out.operations) for out in outs)))
+
     def time_first(self, lengths: Lengths = None) -> tuple[Output, Lengths]:
         """This output padded, with T before B, and its lengths: those of a packed one, else those given."""
-        hidden: list[Tensor] = []
-        for h in self.hidden:
-            if isinstance(h, PackedSequence):
-                h, lengths = pad_packed_sequence(h)
-                hidden.append(h)
-            else:
-                hidden.append(h.transpose(0, 1) if self.batch_first else h)
-        others = (self.boundaries, self.probabilities, self.operations)
-        return Output(tuple(hidden), *(a.transpose(0, 1) if self.batch_first else a for a in others)), lengths
+
+        def turned(a: Any) -> Any:
+            if isinstance(a, PackedSequence):
+                return pad_packed_sequence(a)[0]
+            return a.transpose(0, 1) if self.batch_first else a
+
+        first = self.hidden[0]
+        lengths = pad_packed_sequence(first)[1] if isinstance(first, PackedSequence) else lengths
+        return self.apply(turned), lengths
 
     def __repr__(self) -> str:
         fields = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
@@ -81,13 +91,21 @@ def changes(out: Output, rnn: Any) -> Tensor:
 Lengths = Tensor | Sequence[int] | None
 
 
-def unpack(x: Tensor | PackedSequence, lengths: Lengths, batch_first: bool) -> tuple[Tensor, Lengths]:
-    """x padded, and its lengths: those of a PackedSequence, else those given."""
-    if not isinstance(x, PackedSequence):
-        return x, lengths
-    if lengths is not None:
-        raise InputError("lengths must be None when x is a PackedSequence, which has its own")
-    return pad_packed_sequence(x, batch_first=batch_first)
+def at_steps(a: Tensor, steps: Tensor) -> Tensor:
+    """(S, B, ...): what ``a`` (T, B, ...) holds at ``steps`` (S, B) of each sequence."""
+    return a.gather(0, steps.view(*steps.shape, *[1] * (a.dim() - 2)).expand(-1, -1, *a.shape[2:]))
+
+
+def marked(marks: Tensor) -> tuple[Tensor, Tensor]:
+    """(S, B): the steps of each sequence where ``marks`` (T, B) is True, zeros after the last one; (B,): their number.
+
+    Where values cannot be read, as in a CUDA graph, S is T.
+    """
+    (T, B), counts = marks.shape, marks.sum(0)
+    S = max(1, int(counts.max())) if readable(counts) else T
+    steps = torch.arange(T, device=marks.device)[:, None].expand(T, B)
+    place = torch.where(marks, marks.cumsum(0) - 1, T)  # those without a mark go to a row that is dropped
+    return steps.new_zeros(T + 1, B).scatter(0, place, steps)[:S], counts
 
 
 def pack_like(padded: Tensor, packed: PackedSequence) -> PackedSequence:
@@ -105,6 +123,5 @@ def as_given(out: Output, batch_first: bool, packed: PackedSequence | None, alon
     def formed(a: Any) -> Tensor:
         return a.squeeze(1) if alone else a.transpose(0, 1) if batch_first else a
 
-    hidden: Any = tuple(formed(h) if packed is None else pack_like(h, packed) for h in out.hidden)  # type: ignore[arg-type]
-    kind = BatchFirst if batch_first and not alone else Output
-    return kind(hidden, *map(formed, (out.boundaries, out.probabilities, out.operations)))
+    made = out.apply(formed, hidden=None if packed is None else [pack_like(h, packed) for h in out.hidden])  # type: ignore[arg-type]
+    return BatchFirst(**vars(made)) if batch_first and not alone else made

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import check_input, check_lengths, check_tensor, check_values
-from hmrnn.nn.context import Condition, extra_size, make_context
+from hmrnn.nn.checks import check_lengths, check_symbols, check_tensor
+from hmrnn.nn.context import Condition, Context, extra_size
 from hmrnn.nn.distributions import Categorical, Prediction
 from hmrnn.nn.dropout import drop_units
 from hmrnn.nn.output import Output, changes
+from hmrnn.nn.recurrent import evaluating as evaluating
 from hmrnn.nn.registry import make_rnn
 from hmrnn.ops import State, Step
 from hmrnn.ops.interface import within
@@ -26,20 +27,6 @@ LEAST = 1e-3
 """Least probability that a ridge regression gives to a symbol, before all are normalised."""
 MANY = 8
 """More layers than these are not shown one by one."""
-
-
-@contextlib.contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
-    """``eval()`` within a block; afterwards every module has the mode that it had before."""
-    modes = {module: module.training for module in network.modules()}
-    if any(modes.values()):
-        network.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            if module.training != training:  # setting an attribute of a module takes long
-                module.training = training
 
 
 def shown_sizes(sizes: Sequence[int]) -> str:
@@ -142,7 +129,7 @@ def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tenso
         out: what its network gave for a chunk, (T, B, ...).
         before: the state before the chunk; zeros if None.
     """
-    looked_up = isinstance(model.embedding, nn.Embedding) and getattr(model, "context", None) is None
+    looked_up = isinstance(model.embedding, nn.Embedding) and not (hasattr(model, "context") and model.context.used)
     total = model.rnn.multiply_adds(out, before, looked_up)
     moved = changes(out, model.rnn)  # (T, B, L), or (T, B, L, 2): h of a layer has changed if either direction moved
     moved = moved.any(-1) if moved.dim() == 4 else moved
@@ -228,7 +215,7 @@ class Predictor(nn.Module):
         if embedding is not None:
             self.dropout_embedding = 0.0
         self.rnn: Any = make_rnn(input_size + extra_size(config), config, engine, detectors)
-        self.context = make_context(config, self.rnn.hidden_sizes)
+        self.context = Context(config, self.rnn.hidden_sizes)
         self.output = make_output((*self.rnn.hidden_sizes, *beside), config)
 
     def expect(self, embedding: Tensor) -> Prediction:
@@ -257,15 +244,13 @@ class Predictor(nn.Module):
         boundaries = self.boundaries(x) if boundaries is None else boundaries
         condition = self._conditioned(condition, x.shape[:2])
         dropped = self.training and self.embedding is not None and self.dropout_embedding > 0
-        if self._symbols and self.context is None and not dropped:  # an engine looks up the products of a symbol
+        if self._symbols and not self.context.used and not dropped:  # an engine looks up the products of a symbol
             out, state = self.rnn(x, state, lengths, boundaries, embedding=self.embedding.weight)
         else:
             x = self._embedded(x, lengths)
             x = drop_units(x, self.dropout_embedding) if dropped else x
-            if self.context is not None:
-                state = self.context.initial_state(self.rnn, condition, x.shape[1]) if state is None else state
-                x = self.context(x, condition)
-            out, state = self.rnn(x, state, lengths, boundaries)
+            state = self.context.initial_state(self.rnn, condition, x.shape[1]) if state is None else state
+            out, state = self.rnn(self.context(x, condition), state, lengths, boundaries)
         return self.expect(self.output(out.hidden)), out, state
 
     def forward(self, *args: Any, **how: Any) -> tuple[Any, Output, State]:
@@ -276,14 +261,11 @@ class Predictor(nn.Module):
         """Read one step per sequence (B, ...), without a gradient, as in ``eval()``."""
         condition = self._conditioned(condition, x.shape[:1])
         vectors = x if self.embedding is None else self.embedding(x)
-        vectors = vectors if self.context is None else self.context(vectors[None], condition)[0]
-        return self.rnn.step(vectors, state, self.boundaries(x))
+        return self.rnn.step(self.context(vectors[None], condition)[0], state, self.boundaries(x))
 
     def initial_state(self, batch_size: int, condition: Condition | None = None) -> State:
         """The state at the start of sequences: zeros, or what a condition says."""
         condition = self._conditioned(condition, (batch_size,))
-        if self.context is None:
-            return self.rnn.initial_state(batch_size)
         return self.context.initial_state(self.rnn, condition, batch_size)
 
     def as_input(self, steps: np.ndarray) -> Tensor:
@@ -305,13 +287,11 @@ class Predictor(nn.Module):
         """(T, B, input_size); symbols after the checks of the recurrent network."""
         if not self._symbols:
             return x if self.embedding is None else self.embedding(x)
-        if self.context is None:
-            check_input(self.rnn, x, self.embedding.weight, sequence=True)
-        elif x.dtype not in (torch.int64, torch.int32):
-            raise InputError(f"x must hold symbol indices (int64 or int32); got {x.dtype}")
+        table = self.embedding.weight
+        check_symbols(x, table)
         T, B = x.shape
         lengths = check_lengths(lengths, T, B, x.device)
-        check_values(self.rnn, x, None, lengths=lengths, embedding=self.embedding.weight)
+        self.rnn.check_numbers(x, table, lengths)
         if lengths is not None:  # padding may hold any number, and is not read
             x = x.masked_fill(~within(lengths, T), 0)
         return self.embedding(x)
@@ -319,9 +299,9 @@ class Predictor(nn.Module):
     def _conditioned(self, condition: Condition | None, shape: Sequence[int]) -> Condition:
         """The condition of the sequences; the last number of ``shape`` is how many there are."""
         condition = self.condition if condition is None else condition
-        if self.context is None and any(a is not None for a in condition):
+        if not self.context.used and any(a is not None for a in condition):
             raise InputError("this model takes neither a condition nor the time; leave them out")
-        return condition if self.context is None else condition.expanded(shape[-1])
+        return condition.expanded(shape[-1])
 
 
 class SymbolPredictor(Predictor):

@@ -36,7 +36,7 @@ def rate_loss(out: Output, rates: Sequence[float], lengths: Lengths = None) -> T
         >>> loss = out.hidden[0].pow(2).mean() + 0.2 * hmrnn.nn.rate_loss(out, (0.5, 0.25))
     """
     found = _rates(out, lengths)
-    return distance(found, _checked(rates, found.shape[0]))
+    return distance(found, _checked(rates, len(found)))
 
 
 def distance(rates: Tensor, targets: Sequence[float | Tensor]) -> Tensor:

@@ -1,21 +1,80 @@
-"""Read-outs of whole sequences: the states of the segments of a level, and one vector per sequence from them."""
+"""Read-outs: what is made of h of all layers, at every step, of every segment of a level, or of whole sequences."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, cast
 
 import torch
 from msgspec import Meta
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from hmrnn.config.checks import Count, Natural
 from hmrnn.errors import InputError
 from hmrnn.nn.attention import Attention
-from hmrnn.nn.checks import Sizes, argument, check_lengths, readable
-from hmrnn.nn.output import Lengths, Output
+from hmrnn.nn.bidirectional import States, side_by_side
+from hmrnn.nn.checks import Sizes, argument, check_lengths
+from hmrnn.nn.output import Lengths, Output, at_steps, marked
+from hmrnn.ops import State
+from hmrnn.ops.interface import within
 
+Hidden: TypeAlias = Tensor | PackedSequence
 Pool = Literal["last", "mean", "max", "attention"]
+
+
+class ReadOut(nn.Module):
+    """A linear map of h of all layers side by side: the output of an HM-LSTM for a task of your own.
+
+    It gives an output per step; :class:`hmrnn.nn.SequenceReadOut` gives one per sequence.
+
+    ``out.hidden[-1]`` alone is a poor output: the top layer changes only where segments of the layers below end, and
+    not at all if a detector below it never fires.
+
+    Args:
+        hidden_sizes: sizes of the layers, ``rnn.output_sizes``.
+        output_size: size of the output, such as the number of classes.
+        bias: whether the map has a bias.
+
+    Input: one of the two that an HMLSTM returns. ``out`` gives an output for every step, (T, B, output_size), packed if
+    it is packed; ``state`` gives one for the last step of each sequence, (B, output_size); of two directions, for the
+    step that each read last. Or L tensors (..., H_l), the lowest layer first, such as ``out.hidden`` and ``state.h``.
+
+    Example::
+
+        >>> rnn = hmrnn.HMLSTM(10, (20, 30, 40))
+        >>> read_out = hmrnn.nn.ReadOut(rnn.output_sizes, 5)
+        >>> out, state = rnn(torch.randn(50, 4, 10), lengths=[50, 20, 30, 7])
+        >>> read_out(out).shape, read_out(state).shape
+        (torch.Size([50, 4, 5]), torch.Size([4, 5]))
+    """
+
+    def __init__(self, hidden_sizes: Sequence[int], output_size: int, *, bias: bool = True) -> None:
+        super().__init__()
+        self.hidden_sizes = argument("hidden_sizes", hidden_sizes, Sizes)
+        size, bias = argument("output_size", output_size, Count), argument("bias", bias, bool)
+        self.linear = nn.Linear(sum(self.hidden_sizes), size, bias=bias)
+
+    def forward(self, out: Output | State | States | Sequence[Hidden]) -> Hidden:
+        hidden = _layers(out)
+        check_layers(hidden, self.hidden_sizes)
+        joined = side_by_side(hidden)
+        packed = isinstance(joined, PackedSequence)
+        return joined._replace(data=self.linear(joined.data)) if packed else self.linear(joined)
+
+
+def _layers(given: Any) -> Any:
+    """A tensor of each layer: those of an output or a state, else what was given."""
+    if isinstance(given, Output):
+        return given.hidden
+    if isinstance(given, States):
+        return [torch.cat(both, dim=-1) for both in zip(given.ahead.h, given.back.h)]
+    if isinstance(given, tuple) and any(isinstance(a, Output) for a in given):
+        raise InputError("give out or state, not both: out, state = rnn(x)")
+    if isinstance(given, Hidden):
+        raise InputError("give out or state, which have all layers; got one tensor: out, state = rnn(x)")
+    return given.h if isinstance(given, State) else given
 
 
 class SegmentStates(NamedTuple):
@@ -32,7 +91,7 @@ class SegmentStates(NamedTuple):
     @property
     def mask(self) -> Tensor:
         """(S, B): whether there is such a segment."""
-        return torch.arange(len(self.ends), device=self.ends.device)[:, None] < self.counts
+        return within(self.counts, len(self.ends))
 
 
 def segment_states(out: Output, level: int | None = 1, lengths: Lengths = None) -> SegmentStates:
@@ -56,31 +115,38 @@ def segment_states(out: Output, level: int | None = 1, lengths: Lengths = None) 
         (torch.Size([4, 50]), True, [49, 19, 29, 6])
     """
     out, lengths = out.time_first(lengths)
-    hidden, boundaries = cast(tuple[Tensor, ...], out.hidden), out.boundaries
-    both = boundaries.dim() == hidden[0].dim() + 1
+    hidden, z = cast(tuple[Tensor, ...], out.hidden), out.boundaries
     if hidden[0].dim() != 3:
         raise InputError(f"segments need a batch dimension; got hidden of shape {tuple(hidden[0].shape)}")
-    T, B, levels = boundaries.shape[:3]
+    both = z.dim() == 4
+    z = z[..., 0] if both else z  # (T, B, L-1)
+    T, B, levels = z.shape
     argument("level", level, Annotated[int, Meta(ge=0, le=levels)] | None)
-    z = boundaries[..., 0] if both else boundaries  # (T, B, L-1)
-    ended = torch.zeros(T, B, dtype=torch.bool, device=z.device)
-    if level is not None:
-        ended = torch.ones_like(ended) if level == 0 else z[..., level - 1] > 0.5
-    given = check_lengths(lengths, T, B, z.device)
-    last = torch.full((B,), T - 1, device=z.device) if given is None else given - 1
-    steps = torch.arange(T, device=z.device)[:, None]
-    ended = (ended & (steps < last)) | (steps == last)
-    counts = ended.sum(0)
-    S = int(counts.max()) if readable(counts) else T  # in a CUDA graph the shape may not depend on values
-    place = torch.where(ended, ended.cumsum(0) - 1, T)  # steps that end nothing go to a row that is dropped
-    ends = last.expand(T + 1, B).scatter(0, place, steps.expand(T, B))[:S]
+    fires = torch.full((T, B), level == 0, device=z.device) if not level else z[..., level - 1] > 0.5
+    ended, last = segment_ends(fires, lengths)
+    ends, counts = marked(ended)
+    mask = within(counts, len(ends))
+    ends = ends.where(mask, last)
     starts = torch.minimum(torch.cat([torch.zeros_like(ends[:1]), ends[:-1] + 1]), last)
-    parts: list[Tensor] = []
-    for h in hidden:
-        halves = zip(h.chunk(2, dim=-1), (ends, starts)) if both else [(h, ends)]
-        parts += [half.gather(0, at[..., None].expand(-1, -1, half.shape[-1])) for half, at in halves]
-    mask = torch.arange(len(ends), device=z.device)[:, None] < counts
-    return SegmentStates(torch.cat(parts, dim=-1).masked_fill(~mask[..., None], 0), starts, ends, counts)
+    halves = [zip(h.chunk(2, dim=-1), (ends, starts)) if both else [(h, ends)] for h in hidden]
+    states = torch.cat([at_steps(half, at) for pairs in halves for half, at in pairs], dim=-1)
+    return SegmentStates(states.masked_fill(~mask[..., None], 0), starts, ends, counts)
+
+
+def segment_ends(fires: Tensor, lengths: Lengths) -> tuple[Tensor, Tensor]:
+    """(T, B): where segments end, which is where a detector fires and at the end; (B,): the last steps."""
+    T, B = fires.shape
+    given = check_lengths(lengths, T, B, fires.device)
+    last = torch.full((B,), T - 1, device=fires.device) if given is None else given - 1
+    steps = torch.arange(T, device=fires.device)[:, None]
+    return (fires & (steps < last)) | (steps == last), last
+
+
+def check_layers(hidden: Sequence[Any], sizes: tuple[int, ...]) -> None:
+    """Check that there is h of each layer, of these sizes."""
+    got = tuple((h.data if isinstance(h, PackedSequence) else h).shape[-1] for h in hidden)
+    if got != sizes:
+        raise InputError(f"the layers must have the sizes {sizes}, rnn.output_sizes; got {got}")
 
 
 class SequenceReadOut(nn.Module):
@@ -136,11 +202,9 @@ class SequenceReadOut(nn.Module):
         Weights sum to 1 and are 0 in the padding. "max": the share of the units whose largest value is there.
         """
         level = None if self.pool == "last" else self.level
+        check_layers(out.hidden, self.sizes)
         found = segment_states(out, level, lengths)
         states, mask = found.states, found.mask
-        if states.shape[-1] != sum(self.sizes):
-            sizes = [h.data.shape[-1] for h in out.hidden]
-            raise InputError(f"the layers must have the sizes {self.sizes}, rnn.output_sizes; got {sizes}")
         if self.attention is not None:
             vector, weights = self.attention(states, mask)
             return vector, weights, found
@@ -150,3 +214,73 @@ class SequenceReadOut(nn.Module):
             return vector, shares / vector.shape[-1], found
         weights = mask.to(states.dtype) / found.counts
         return (states * weights[..., None]).sum(0), weights.T, found
+
+
+class TreeReadOut(nn.Module):
+    r"""A child-sum tree-LSTM (Tai et al., 2015) over the segments of a sequence, and a linear map of its root.
+
+    Leaves are the segments of level 1, with h of all layers at their last step as x. The parent of a segment is the
+    segment of the next level in which it ends; the root is the whole sequence. An end of a level also ends the segments
+    of all levels below it, as in ``Segmentation.tree(cut=True)``. For a leaf and for a node with children k:
+
+    .. math::
+        i, o, u = \sigma, \sigma, \tanh \text{ of the parts of } W x + b \quad\text{or}\quad U \sum_k h_k + b
+
+        c = i u + \sum_k \sigma(F h_k + d) c_k \qquad h = o \tanh c
+
+    Args:
+        sizes: sizes of the layers, ``rnn.output_sizes`` of a network of one direction with detectors.
+        size: size of h and c of a node.
+        output_size: size of the output, such as the number of classes.
+
+    Inputs: out, the network's output; lengths as given to the network (not needed if ``out.hidden`` is packed).
+
+    Output: (B, output_size).
+
+    Example::
+
+        >>> rnn = hmrnn.HMLSTM(10, (20, 30, 40))
+        >>> out, _ = rnn(torch.randn(50, 4, 10), lengths=[50, 20, 30, 7])
+        >>> hmrnn.nn.TreeReadOut(rnn.output_sizes, 16, 5)(out, [50, 20, 30, 7]).shape
+        torch.Size([4, 5])
+    """
+
+    def __init__(self, sizes: Sequence[int], size: int, output_size: int) -> None:
+        super().__init__()
+        self.sizes = argument("sizes", sizes, Sizes)
+        self.size = argument("size", size, Count)
+        self.leaf = nn.Linear(sum(self.sizes), 3 * self.size)  # W and b
+        self.node = nn.Linear(self.size, 3 * self.size)  # U and b
+        self.forget = nn.Linear(self.size, self.size)  # F and d
+        self.linear = nn.Linear(self.size, argument("output_size", output_size, Count))
+
+    def forward(self, out: Output, lengths: Lengths = None) -> Tensor:
+        out, lengths = out.time_first(lengths)
+        z = out.boundaries
+        if z.dim() != 3 or z.shape[-1] == 0:
+            raise InputError("a tree needs boundaries (T, B, L-1) of a network of one direction with detectors")
+        hidden = cast(tuple[Tensor, ...], out.hidden)
+        check_layers(hidden, self.sizes)
+        T, B, levels = z.shape
+        # (levels, B * T): where segments end; those of a level are among those of the level below
+        rows = [segment_ends((z[..., l:] > 0.5).any(-1), lengths)[0].T.flatten() for l in range(levels)]
+        h, c = self._gated(self.leaf(torch.cat(hidden, dim=-1).transpose(0, 1).flatten(0, 1)[rows[0]]))
+        for below, above in itertools.pairwise(rows):
+            parent = (above.cumsum(0) - above.long())[below]  # the number of ends of the level above before this one
+            h, c = self._join(h, c, parent, int(above.sum()))
+        sequence = torch.arange(B, device=z.device).repeat_interleave(T)[rows[-1]]
+        h, _ = self._join(h, c, sequence, B)
+        return self.linear(h)
+
+    def _join(self, h: Tensor, c: Tensor, parent: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """h and c of ``count`` parents, from their children (N, size) and the parent (N,) of each."""
+        kept = torch.sigmoid(self.forget(h)) * c
+        total, memory = (h.new_zeros(count, self.size).index_add(0, parent, part.to(h.dtype)) for part in (h, kept))
+        return self._gated(self.node(total), memory)
+
+    @staticmethod
+    def _gated(s: Tensor, memory: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        i, o, u = s.chunk(3, dim=-1)
+        c = torch.sigmoid(i) * torch.tanh(u)
+        c = c if memory is None else c + memory
+        return torch.sigmoid(o) * torch.tanh(c), c

@@ -5,21 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from hmrnn.config import DetectorConfig, ModelConfig
-from hmrnn.nn.baselines.base import Baseline
 from hmrnn.nn.baselines.cells import LeakyRNN, OutputRNN, PeepholeLSTM, SkipRNN, TimeDelayNetwork
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
 from hmrnn.nn.baselines.h_net import HNet
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.nn.bidirectional import Bidirectional
-from hmrnn.nn.checks import layer_sizes
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import Variant
 
-RNN: TypeAlias = HMLSTM | Baseline
 CELL = ("layer_norm", *(field.name for field in dataclasses.fields(Variant) if field.init))
 
 
@@ -30,7 +27,7 @@ def given_boundaries(*sizes: Any, **options: Any) -> HMLSTM:
     return rnn
 
 
-NETWORKS: dict[str, tuple[Callable[..., RNN], tuple[str, ...]]] = {
+NETWORKS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "hm-lstm": (HMLSTM, CELL),
     "hrnn": (given_boundaries, CELL),
     "lstm": (LSTM, ()),
@@ -50,23 +47,16 @@ NETWORKS: dict[str, tuple[Callable[..., RNN], tuple[str, ...]]] = {
 
 
 def make_rnn(
-    input_size: int, config: ModelConfig, engine: Any = "auto", detectors: DetectorConfig | None = None
-) -> RNN:
-    """The network that ``config`` describes."""
+    input_size: int, config: ModelConfig, engine: str = "auto", detectors: DetectorConfig | None = None
+) -> Any:
+    """The network that ``config`` describes; with two ``config.directions`` one for each direction."""
     detectors = detectors or DetectorConfig()
     settings = dataclasses.asdict(config) | dataclasses.asdict(detectors)  # vars() lacks what JSON left to the default
     settings |= {
         "num_modules": config.modules, "boundary": detectors.estimator, "detector_hidden": detectors.hidden
     }  # fmt: skip
     make, names = NETWORKS[config.rnn]
-    sizes = layer_sizes(config.hidden_size, config.num_layers)
-    return make(input_size, sizes, config.num_layers, engine=engine, **{name: settings[name] for name in names})
-
-
-def make_encoder(
-    input_size: int, config: ModelConfig, engine: str = "auto", detectors: DetectorConfig | None = None
-) -> Any:
-    """As :func:`make_rnn`; with two ``config.directions`` a network for each direction."""
-    if config.directions > 1:
-        return Bidirectional(*(make_rnn(input_size, config, engine, detectors) for _ in range(2)))
-    return make_rnn(input_size, config, engine, detectors)
+    options = {name: settings[name] for name in names}
+    sizes = input_size, config.hidden_size, config.num_layers
+    made = [make(*sizes, engine=engine, **options) for _ in range(config.directions)]
+    return Bidirectional(*made) if len(made) > 1 else made[0]

@@ -1,55 +1,92 @@
-"""Parameters of a layer and their initialisation, shared by HMLSTM, HMLSTMCell and LSTM."""
+"""Gated: the parameters of layers and their initialisation, shared by HMLSTM, HMLSTMCell and LSTM."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
+from hmrnn.nn.dropout import drop_weights
+from hmrnn.nn.recurrent import Recurrent
 from hmrnn.ops import LayerWeights
 
 RECURRENT_GAIN = 0.1
 """Initial gain of U and V with layer norm. With 1 the gradient explodes at the start (docs/decisions.md)."""
 
 
-def new_weights(
-    size: int,
-    below: int,
-    above: int | None = None,
-    *,
-    layer_norm: bool,
-    top_down: bool = True,
-    detector_hidden: int = 0,
-    **made: Any,
-) -> LayerWeights:
-    """Uninitialised parameters of a layer; without ``top_down`` or a layer above there is no V.
+class Gated(Recurrent):
+    """A network whose layers have the gates of an LSTM, and maybe a detector."""
 
-    ``made``: device and dtype.
-    """
+    recurrent_gain = RECURRENT_GAIN
+    top_down = "boundary"
+    detector_hidden = 0
 
-    def empty(*shape: int) -> nn.Parameter:
-        return nn.Parameter(torch.empty(*shape, **made))
+    def new_weights(self, size: int, below: int, above: int | None = None) -> LayerWeights:
+        """Uninitialised parameters of a layer; without a layer above there is neither V nor a detector."""
 
-    rows = 4 * size + (above is not None and detector_hidden == 0)
-    gains: dict[str, nn.Parameter] = {}
-    detector: dict[str, nn.Parameter] = {}
-    if above is not None and detector_hidden > 0:
-        read = size + (above if top_down else 0) + below
-        detector = {"D1": empty(detector_hidden, read), "d1": empty(detector_hidden)}
-        detector |= {"D2": empty(1, detector_hidden), "d2": empty(1)}
-    if layer_norm:
-        gains = {"gain_U": empty(4 * size), "gain_W": empty(4 * size), "gain_c": empty(size), "bias_c": empty(size)}
-        if above is not None and top_down:
-            gains["gain_V"] = empty(4 * size)
-    V = None if above is None or not top_down else empty(rows, above)
-    return LayerWeights(U=empty(rows, size), W=empty(rows, below), b=empty(rows), V=V, **gains, **detector)
+        def empty(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(*shape, **self._made))
 
+        N = self.detector_hidden
+        rows = 4 * size + (above is not None and N == 0)
+        read = None if self.top_down == "none" else above
+        more: dict[str, nn.Parameter] = {}
+        if above is not None and N > 0:
+            more = {"D1": empty(N, size + (read or 0) + below), "d1": empty(N), "D2": empty(1, N), "d2": empty(1)}
+        if self.layer_norm:
+            more |= {"gain_U": empty(4 * size), "gain_W": empty(4 * size), "gain_c": empty(size), "bias_c": empty(size)}
+            if read is not None:
+                more["gain_V"] = empty(4 * size)
+        V = None if read is None else empty(rows, read)
+        return LayerWeights(U=empty(rows, size), W=empty(rows, below), b=empty(rows), V=V, **more)
 
-def gate_blocks(w: LayerWeights) -> list[tuple[Tensor, int]]:
-    """The matrices of a layer, and the number of gates in each; a row after their blocks is the detector's."""
-    return [(matrix, 4) for matrix in (w.U, w.V, w.W) if matrix is not None]
+    def keep(self, layers: list[LayerWeights], bias: bool = True) -> None:
+        """Register and initialise the parameters of layers: a list for each name, those of the paper first."""
+        for name in ("U", "V", "W", "b", *LayerWeights._fields[4:]):
+            if values := [value for w in layers if (value := getattr(w, name)) is not None and (bias or name != "b")]:
+                setattr(self, name, nn.ParameterList(values))
+        self.reset_parameters()
+
+    def layers(self) -> list[LayerWeights]:
+        """The parameters of each layer, as the engines take them."""
+        made = self._modules
+        lists = [(name, cast(nn.ParameterList, made[name])) for name in LayerWeights._fields if name in made]
+        layers: list[LayerWeights] = []
+        for key in map(str, range(len(lists[0][1]))):
+            found: dict[str, Tensor] = {}
+            for name, values in lists:
+                tensor = values._parameters.get(key)  # values[l] takes ten times as long
+                if tensor is None and int(key) < len(values):
+                    tensor = getattr(values, key)  # a parametrization
+                if tensor is not None:
+                    found[name] = tensor
+            if "b" not in found:
+                found["b"] = found["U"].new_zeros(len(found["U"]))
+            layers.append(LayerWeights(**found))
+        return layers
+
+    def dropped(self, p: float) -> list[LayerWeights]:
+        """The parameters, while training after weight drop with probability ``p``."""
+        layers = self.layers()
+        if not self.training or p == 0:
+            return layers
+        parts = [
+            {name: drop_weights(a, p, 4 * w.hidden_size) for name in "UV" if (a := getattr(w, name)) is not None}
+            for w in layers
+        ]
+        # _replace is wrong under torch.compile of 2.11
+        return [LayerWeights(**(w._asdict() | part)) for w, part in zip(layers, parts)]
+
+    def reset_parameters(self) -> None:
+        """Initialise: orthogonal gate blocks, Glorot detector rows, zero biases, gains of 1 but those of U and V."""
+        for w in self.layers():
+            reset(w, self.recurrent_gain)
+
+    def gate_blocks(self) -> list[tuple[Tensor, int]]:
+        """Each matrix, and the number of blocks of rows at its beginning, one per gate; a last row is a detector's."""
+        return [(matrix, 4) for w in self.layers() for matrix in (w.U, w.V, w.W) if matrix is not None]
 
 
 @torch.no_grad()
@@ -68,7 +105,7 @@ def orthogonal(block: Tensor) -> None:
 
 
 @torch.no_grad()
-def reset(w: LayerWeights, recurrent_gain: float = RECURRENT_GAIN) -> None:
+def reset(w: LayerWeights, recurrent_gain: float) -> None:
     """Initialise the parameters of a layer; ``recurrent_gain`` is the gain of U and V."""
     for matrix in (w.U, w.V, w.W):
         if matrix is None:
@@ -77,14 +114,12 @@ def reset(w: LayerWeights, recurrent_gain: float = RECURRENT_GAIN) -> None:
             orthogonal(matrix[gate * w.hidden_size : (gate + 1) * w.hidden_size])
         if len(matrix) > 4 * w.hidden_size:
             nn.init.xavier_uniform_(matrix[-1:])
-    if w.D1 is not None and w.D2 is not None:
-        nn.init.xavier_uniform_(w.D1)
-        nn.init.xavier_uniform_(w.D2)
-    for bias in (w.b, w.d1, w.d2):
+    for matrix in (w.D1, w.D2):
+        if matrix is not None:
+            nn.init.xavier_uniform_(matrix)
+    for bias in (w.b, w.d1, w.d2, w.bias_c):
         if bias is not None:
             nn.init.zeros_(bias)
     for gain, value in ((w.gain_U, recurrent_gain), (w.gain_V, recurrent_gain), (w.gain_W, 1.0), (w.gain_c, 1.0)):
         if gain is not None:
             nn.init.constant_(gain, value)
-    if w.bias_c is not None:
-        nn.init.zeros_(w.bias_c)

@@ -134,6 +134,10 @@ class Symbols(NamedTuple):
     indices: Tensor  # (T, B), integers
     embedding: Tensor  # (number of symbols, size)
 
+    @property
+    def shape(self) -> torch.Size:
+        return self.indices.shape
+
 
 @dataclasses.dataclass(frozen=True)
 class Variant:

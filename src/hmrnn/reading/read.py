@@ -80,8 +80,7 @@ def read(
         with evaluating(model), torch.inference_mode(not gradient), torch.set_grad_enabled(gradient), autocast:
             prediction, output, after = model.predict(chunk, state, condition=condition)
         before, state = state, after.detach() if gradient else after
-        if model.context is not None:
-            condition = condition.after(len(chunk), model.config.time)
+        condition = condition.after(len(chunk), model.config.time)
         yield Read(chunk, prediction, output, before, state)
 
 

@@ -76,7 +76,7 @@ def _native(model: Predictor, how: dict[str, Any]) -> Draws | None:
     if (
         not isinstance(rnn, HMLSTM)
         or rnn.check_values
-        or model.context is not None
+        or model.context.used
         or not isinstance(model.output, GatedOutput)
         or any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
         or torch.is_autocast_enabled("cpu")

@@ -24,9 +24,8 @@ from hmrnn.nn.decoder import AttentionDecoder, Memory
 from hmrnn.nn.dropout import drop_units
 from hmrnn.nn.output import Output
 from hmrnn.nn.predictor import make_output
-from hmrnn.nn.readouts import SegmentStates, SequenceReadOut, segment_states
-from hmrnn.nn.registry import make_encoder
-from hmrnn.nn.tree import TreeReadOut
+from hmrnn.nn.readouts import SegmentStates, SequenceReadOut, TreeReadOut, segment_states
+from hmrnn.nn.registry import make_rnn
 
 WEIGHED = 64
 """Most tags of a sequence for each of which the shares of the steps are computed."""
@@ -99,7 +98,7 @@ class SequenceModel(nn.Module):
         # Layer norm would remove the size of a single channel; after a projection with a bias it is a direction.
         self.channels = None if symbols else nn.Linear(size, config.embedding_size)
         self.dropout_embedding = 0.0
-        self.rnn: Any = make_encoder(config.embedding_size, config, engine, detectors)
+        self.rnn: Any = make_rnn(config.embedding_size, config, engine, detectors)
         self.output = make_output(self.rnn.output_sizes, config)
         self.make_head(outputs, config)
         self.numbers = numbers
@@ -217,8 +216,7 @@ def flat_directions(out: Output) -> Output:
     """``out`` with detectors and directions in one axis, those of the forward direction first."""
     if out.boundaries.dim() < 4:
         return out
-    parts = (a.movedim(-1, -2).flatten(-2) for a in (out.boundaries, out.probabilities, out.operations))
-    return Output(out.hidden, *parts)
+    return out.apply(lambda a: a.movedim(-1, -2).flatten(-2), hidden=out.hidden)
 
 
 def on_steps(weights: Tensor, ends: Tensor, T: int) -> Tensor:

@@ -86,8 +86,7 @@ class HandwritingModel(Predictor):
         state = self.initial_state(x.shape[1], condition) if state is None else state
         place, below = self._parts(state)
         h, read, _, place = self.window(x, self._text(condition), place)
-        inputs = torch.cat([x, h, read], dim=-1)
-        inputs = inputs if self.context is None else self.context(inputs, condition)
+        inputs = self.context(torch.cat([x, h, read], dim=-1), condition)
         out, end = self.rnn(inputs, below, lengths, boundaries)
         return self.expect(self.output((*out.hidden, h, read))), out, _joined(end, place)
 
@@ -97,8 +96,7 @@ class HandwritingModel(Predictor):
         condition = self._conditioned(condition, x.shape[:1])
         place, below = self._parts(state)
         h, read, _, place = self.window(x[None], self._text(condition), place)
-        inputs = torch.cat([x[None], h, read], dim=-1)
-        inputs = inputs if self.context is None else self.context(inputs, condition)
+        inputs = self.context(torch.cat([x[None], h, read], dim=-1), condition)
         step = self.rnn.step(inputs[0], below)
         changed = torch.cat([step.changed, step.changed.new_ones(len(x), 2)], dim=1)
         return step._replace(state=_joined(step.state, place), changed=changed)

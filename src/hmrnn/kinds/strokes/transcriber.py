@@ -18,7 +18,7 @@ from hmrnn.kinds.strokes.mixture import POINT_SIZE
 from hmrnn.kinds.strokes.settings import TranscriptModelConfig
 from hmrnn.nn.output import Output
 from hmrnn.nn.predictor import make_output
-from hmrnn.nn.registry import make_encoder
+from hmrnn.nn.registry import make_rnn
 from hmrnn.ops.interface import within
 
 BLANK = 0
@@ -50,7 +50,7 @@ class Transcriber(nn.Module):
         super().__init__()
         self.config, self.embedding = config, None
         self.points = nn.Linear((POINT_SIZE + 1) * config.stack, config.embedding_size)
-        self.rnn: Any = make_encoder(config.embedding_size, config, engine, detectors)
+        self.rnn: Any = make_rnn(config.embedding_size, config, engine, detectors)
         self.output = make_output(self.rnn.output_sizes, config)
         self.head = nn.Linear(self.output.size, 1 + len(config.alphabet))
 

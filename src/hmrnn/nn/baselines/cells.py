@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
 from msgspec import Meta
-from torch import Tensor, nn
+from torch import Tensor
 
 from hmrnn.config.checks import LARGEST_NUMBER, Count
-from hmrnn.nn.baselines.base import Baseline, Cell, LayerInput
-from hmrnn.nn.weights import orthogonal
+from hmrnn.nn.baselines.base import Baseline, Cell
+from hmrnn.nn.output import at_steps
+from hmrnn.nn.recurrent import declared
 from hmrnn.ops.interface import within
 
 
-@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
+@declared
 class LeakyRNN(Baseline):
     r"""Leaky integrator units with a spectrum of time constants.
 
@@ -34,28 +34,14 @@ class LeakyRNN(Baseline):
 
     time_constant: Annotated[float, Meta(ge=1, le=LARGEST_NUMBER)] = 64.0
 
-    def make(self) -> None:
-        H = self.hidden_sizes
-        self.U, self.W, self.b = self._new(H, H), self._new(H, self._below), self._new(H)
-        for l, size in enumerate(H):
-            self.register_buffer(f"rate_{l}", torch.empty(size, **self._made), persistent=False)  # 1/τ
-        self.reset_parameters()
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Initialise: orthogonal matrices, zero biases, and the rates 1/τ."""
-        super().reset_parameters()
-        for l, size in enumerate(self.hidden_sizes):
-            rate = self.get_buffer(f"rate_{l}")
-            place = torch.arange(size, device=rate.device, dtype=torch.float64) / max(1, size - 1)  # from 0 to 1
-            rate.copy_(self.time_constant**-place)
-
-    def cell(self, l: int, draws: bool) -> Cell:
-        U, rate = self._dropped(self.U[l], draws), self.get_buffer(f"rate_{l}")
+    def cell(self, l: int) -> Cell:
+        U = self._dropped(self.U[l])
+        place = torch.arange(len(U), device=U.device, dtype=torch.float64) / max(1, len(U) - 1)  # from 0 to 1
+        rate = (self.time_constant**-place).to(U.dtype)  # 1/τ
         return lambda fed, h, c: (torch.lerp(h, torch.tanh(F.linear(h, U).to(h.dtype) + fed), rate), c)
 
 
-@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
+@declared
 class SkipRNN(Baseline):
     r"""An RNN that also reads its own state of d steps ago (Lin et al., 1996).
 
@@ -75,9 +61,8 @@ class SkipRNN(Baseline):
     delay: Count = 8
 
     def make(self) -> None:
-        H = self.hidden_sizes
-        self.U, self.V, self.W, self.b = self._new(H, H), self._new(H, H), self._new(H, self._below), self._new(H)
-        self.reset_parameters()
+        self.V = self._new(self.hidden_sizes, self.hidden_sizes)
+        super().make()
 
     @property
     def cell_sizes(self) -> tuple[int, ...]:
@@ -90,8 +75,8 @@ class SkipRNN(Baseline):
         for matrix in (*self.U, *self.V):
             matrix.mul_(0.5)
 
-    def cell(self, l: int, draws: bool) -> Cell:
-        U, V, size = self._dropped(self.U[l], draws), self._dropped(self.V[l], draws), self.hidden_sizes[l]
+    def cell(self, l: int) -> Cell:
+        U, V, size = self._dropped(self.U[l]), self._dropped(self.V[l]), self.hidden_sizes[l]
 
         def step(fed: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
             h = torch.tanh((F.linear(h, U) + F.linear(c[:, :size], V)).to(h.dtype) + fed)
@@ -100,7 +85,7 @@ class SkipRNN(Baseline):
         return step
 
 
-@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
+@declared
 class OutputRNN(Baseline):
     r"""An RNN that remembers nothing but its last output (Jordan, 1986).
 
@@ -120,24 +105,17 @@ class OutputRNN(Baseline):
     outputs: Count | None = None
 
     def make(self) -> None:
-        H, O = self.hidden_sizes, tuple(self.outputs or max(1, size // 4) for size in self.hidden_sizes)
-        self._outputs = O
+        H, O = self.hidden_sizes, self.cell_sizes
         self.U, self.V, self.W = self._new(H, O), self._new(O, H), self._new(H, self._below)
         self.b, self.d = self._new(H), self._new(O)
         self.reset_parameters()
 
     @property
     def cell_sizes(self) -> tuple[int, ...]:
-        return self._outputs
+        return tuple(self.outputs or max(1, size // 4) for size in self.hidden_sizes)
 
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Initialise: orthogonal matrices, zero biases."""
-        for p in self.parameters():
-            (orthogonal if p.dim() > 1 else nn.init.zeros_)(p)
-
-    def cell(self, l: int, draws: bool) -> Cell:
-        U, V, d = self._dropped(self.U[l], draws), self.V[l], self.d[l]
+    def cell(self, l: int) -> Cell:
+        U, V, d = self._dropped(self.U[l]), self.V[l], self.d[l]
 
         def step(fed: Tensor, h: Tensor, o: Tensor) -> tuple[Tensor, Tensor]:
             h = torch.tanh(F.linear(o, U).to(h.dtype) + fed)
@@ -146,7 +124,7 @@ class OutputRNN(Baseline):
         return step
 
 
-@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
+@declared
 class PeepholeLSTM(Baseline):
     r"""An LSTM whose gates see the cell (Gers and Schmidhuber, 2000).
 
@@ -167,15 +145,12 @@ class PeepholeLSTM(Baseline):
     coupled: bool = False
 
     def make(self) -> None:
-        self.gates = gates = 3 if self.coupled else 4
-        H = self.hidden_sizes
-        rows = [gates * size for size in H]
-        self.U, self.W, self.b = self._new(rows, H), self._new(rows, self._below), self._new(rows)
-        self.p = self._new([(gates - 1) * size for size in H])
-        self.reset_parameters()
+        self.gates = 3 if self.coupled else 4
+        self.p = self._new([(self.gates - 1) * size for size in self.hidden_sizes])
+        super().make()
 
-    def cell(self, l: int, draws: bool) -> Cell:
-        U, size = self._dropped(self.U[l], draws), self.hidden_sizes[l]
+    def cell(self, l: int) -> Cell:
+        U, size = self._dropped(self.U[l]), self.hidden_sizes[l]
         p_i, p_o, *p_f = self.p[l].split(size)
 
         def step(fed: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,7 +164,7 @@ class PeepholeLSTM(Baseline):
         return step
 
 
-@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
+@declared
 class TimeDelayNetwork(Baseline):
     r"""A stack of causal convolutions over time (Lang and Hinton, 1988), without recurrence.
 
@@ -217,24 +192,14 @@ class TimeDelayNetwork(Baseline):
     def cell_sizes(self) -> tuple[int, ...]:
         return tuple((self.kernel - 1) * size for size in self._below)
 
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Initialise: an orthogonal matrix of all steps together, zero biases."""
-        for K, b in zip(self.K, self.b):
-            orthogonal(K.view(len(K), -1))
-            nn.init.zeros_(b)
-
-    def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
-        x, h, c, lengths, _, _ = given
+    def layer(self, l: int, x: Any, h: Tensor, c: Tensor, lengths: Tensor | None) -> tuple[Tensor, ...]:
         T, B, size = x.shape
         before = c.view(B, self.kernel - 1, size).transpose(0, 1)
         read = torch.cat([before.to(x.dtype), x])  # (k - 1 + T, B, size)
         windows = read.unfold(0, self.kernel, 1)  # (T, B, size, k)
         K = self.K[l].transpose(1, 2)  # (H, size, k)
         hidden = torch.tanh(F.linear(windows.flatten(2), K.flatten(1)).to(h.dtype) + self.b[l])
-        if lengths is None:
-            return hidden, hidden[-1], read[T:].transpose(0, 1).flatten(1)
+        lengths = torch.full((B,), T, device=x.device) if lengths is None else lengths
         hidden = hidden * within(lengths, T)[..., None]
-        row = torch.arange(B, device=x.device)
         kept = lengths + torch.arange(self.kernel - 1, device=x.device)[:, None]  # (k - 1, B)
-        return hidden, hidden[lengths - 1, row], read[kept, row].transpose(0, 1).flatten(1)
+        return hidden, at_steps(hidden, lengths[None] - 1)[0], at_steps(read, kept).transpose(0, 1).flatten(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,14 +10,15 @@ from torch import Tensor, nn
 
 from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
-from hmrnn.nn.baselines.base import Baseline, LayerInput, unroll
+from hmrnn.nn.baselines.base import Baseline, unroll
 from hmrnn.nn.output import Output
+from hmrnn.nn.recurrent import declared
 from hmrnn.nn.weights import orthogonal
 from hmrnn.ops import State
 from hmrnn.ops.reference import LAYER_NORM_EPS
 
 
-@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
+@declared
 class ClockworkRNN(Baseline):
     r"""The clockwork RNN (Koutník, Greff, Gomez and Schmidhuber, 2014), stacked.
 
@@ -45,8 +46,6 @@ class ClockworkRNN(Baseline):
     ``gain.l`` (H).
     """
 
-    periods: Tensor = dataclasses.field(init=False)
-
     num_modules: Count = 4
     layer_norm: bool = False
 
@@ -58,25 +57,25 @@ class ClockworkRNN(Baseline):
                 f"not that number itself; got {self.hidden_sizes}"
             )
         H = self.hidden_sizes
-        self.U = nn.ModuleList(
+        self.U: Any = nn.ModuleList(
             nn.ParameterList(
                 torch.empty(size // modules, size - i * size // modules, **self._made) for i in range(modules)
             )
             for size in H
         )
-        self.W = self._new(H, self._below)
-        self.b = self._new(H)
+        self.W, self.b = self._new(H, self._below), self._new(H)
         if self.layer_norm:
             self.gain = self._new(H)
-        self.register_buffer(
-            "periods", torch.empty(modules, device=self._made["device"], dtype=torch.int64), persistent=False
-        )
         self.reset_parameters()
+
+    @property
+    def periods(self) -> Tensor:
+        """The period of each module."""
+        return 2 ** torch.arange(self.num_modules, device=self.parameter.device)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initialise: orthogonal blocks, zero biases, gains of 1, and the periods."""
-        self.periods.copy_(2 ** torch.arange(self.num_modules, device=self.periods.device))
+        """Initialise: orthogonal blocks, zero biases, gains of 1."""
         for l in range(self.num_layers):
             for block in (*self.U[l].parameters(), *self.W[l].chunk(self.num_modules)):
                 orthogonal(block)
@@ -84,12 +83,16 @@ class ClockworkRNN(Baseline):
             if self.layer_norm:
                 nn.init.ones_(self.gain[l])
 
-    def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
-        x, h, c, lengths, _, draws = given
+    def layer(self, l: int, x: Any, h: Tensor, c: Tensor, lengths: Tensor | None) -> tuple[Tensor, ...]:
         H, modules = self.hidden_sizes[l], self.num_modules
-        self._check_clock(c.dtype)
+        longest = 2 ** (modules - 1)
+        if longest * torch.finfo(c.dtype).eps > 2:
+            raise InputError(
+                f"the clock of {modules} modules counts up to {longest - 1}, which {c.dtype} does not hold exactly; "
+                "use float32 parameters or fewer modules"
+            )
         blocks = [F.pad(block, (H - block.shape[1], 0)) for block in self.U[l].parameters()]
-        U = self._dropped(torch.cat(blocks), draws)  # zero where a slower module would read a faster one
+        U = self._dropped(torch.cat(blocks))  # zero where a slower module would read a faster one
         periods = self.periods.repeat_interleave(H // modules)  # (H,)
 
         def tick(fed: Tensor, h: Tensor, clock: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,26 +103,17 @@ class ClockworkRNN(Baseline):
             moved = torch.where(clock == 0, torch.tanh(s + self.b[l]), h)
             return moved, (clock + 1) % periods
 
-        hidden, (h, clock) = unroll(F.linear(x, self.W[l]).to(h.dtype), (h, c), lengths, tick)
-        return hidden, h, clock
-
-    def _check_clock(self, dtype: torch.dtype) -> None:
-        """Raise InputError if the dtype of the state cannot hold the clock's whole numbers exactly."""
-        longest = 2 ** (self.num_modules - 1)
-        if longest * torch.finfo(dtype).eps > 2:
-            raise InputError(
-                f"the clock of {self.num_modules} modules counts up to {longest - 1}, which {dtype} does not hold "
-                "exactly; use float32 parameters or fewer modules"
-            )
+        hidden, end = unroll(F.linear(x, self.W[l]).to(h.dtype), (h, c), lengths, tick)
+        return hidden, *end
 
     def multiply_adds(self, out: Output, before: State | None = None, looked_up: bool = False) -> Tensor:
         """(T, B or 1): the rows of U and W of the modules that are due."""
-        device = self.periods.device
-        start = self.periods.new_zeros(1) if before is None else before.c[0][:, -1].long()  # the slowest module's clock
-        time = start + torch.arange(len(out.operations), device=device)[:, None]  # (T, B or 1)
-        due = time[..., None] % self.periods == 0  # (T, B or 1, modules)
-        sizes = torch.zeros_like(self.periods)
+        periods = self.periods
+        start = periods.new_zeros(1) if before is None else before.c[0][:, -1].long()  # the slowest module's clock
+        time = start + torch.arange(len(out.operations), device=periods.device)[:, None]  # (T, B or 1)
+        due = time[..., None] % periods == 0  # (T, B or 1, modules)
+        sizes = torch.zeros_like(periods)
         for l, (blocks, W) in enumerate(zip(self.U, self.W)):
             fed = 0 if l == 0 and looked_up else W.numel() // self.num_modules
-            sizes += torch.tensor([U.numel() + fed for U in blocks.parameters()], device=device)
+            sizes += torch.tensor([U.numel() + fed for U in blocks.parameters()], device=periods.device)
         return (due * sizes).sum(-1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,11 +13,12 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from hmrnn.config.checks import NotNegative, Positive
 from hmrnn.errors import InputError
-from hmrnn.nn.baselines.base import Baseline, Cell, LayerInput
+from hmrnn.nn.baselines.base import Baseline, Cell
 from hmrnn.nn.checks import argument
+from hmrnn.nn.recurrent import declared
 
 
-@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
+@declared
 class EchoStateNetwork(Baseline):
     r"""A reservoir whose weights are drawn and never trained (Jaeger, 2001).
 
@@ -42,10 +43,8 @@ class EchoStateNetwork(Baseline):
     spectral_radius: Positive = 0.9
 
     def make(self) -> None:
-        H = self.hidden_sizes
-        self.U, self.W, self.b = self._new(H, H), self._new(H, self._below), self._new(H)
+        super().make()
         self.requires_grad_(False)
-        self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -56,12 +55,12 @@ class EchoStateNetwork(Baseline):
             W.div_(W.shape[1] ** 0.5)
             nn.init.uniform_(b, -0.1, 0.1)
 
-    def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
+    def layer(self, *given: Any) -> tuple[Tensor, ...]:
         with torch.set_grad_enabled(self.differentiable and torch.is_grad_enabled()):
-            return super().layer(l, given)
+            return super().layer(*given)
 
-    def cell(self, l: int, draws: bool) -> Cell:
-        U = self._dropped(self.U[l], draws)
+    def cell(self, l: int) -> Cell:
+        U = self._dropped(self.U[l])
         return lambda fed, h, c: (torch.tanh(F.linear(h, U).to(h.dtype) + fed), c)
 
 

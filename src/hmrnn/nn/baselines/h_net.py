@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,14 +9,14 @@ from torch import Tensor, nn
 from hmrnn.errors import InputError
 from hmrnn.nn.baselines.base import unroll
 from hmrnn.nn.baselines.recurrent import LSTM
-from hmrnn.nn.checks import readable
-from hmrnn.nn.output import Operation, Output
+from hmrnn.nn.output import Operation, Output, at_steps, marked
+from hmrnn.nn.recurrent import Pass, declared
 from hmrnn.ops import State
 from hmrnn.ops.estimators import straight_through
 from hmrnn.ops.interface import Variant
 
 
-@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
+@declared
 class HNet(LSTM):
     r"""An H-Net of one stage (Hwang, Wang and Gu, 2025) whose networks are LSTMs.
 
@@ -67,51 +65,49 @@ class HNet(LSTM):
         nn.init.eye_(self.Q), nn.init.eye_(self.K), nn.init.zeros_(self.R)
 
     def gate_blocks(self) -> list[tuple[nn.Parameter, int]]:
-        own = {self.Q, self.K, self.R}
-        return [(p, 1 if p in own else gates) for p, gates in super().gate_blocks()]
+        return [(p, self.gates if "." in name else 1) for name, p in self.named_parameters() if p.dim() > 1]
 
     @property
     def cell_sizes(self) -> tuple[int, ...]:
         return (*self.hidden_sizes[:-1], self.hidden_sizes[-1] + self._below[-1])
 
-    def read(
-        self,
-        x: Tensor,
-        state: State,
-        lengths: Tensor | None = None,
-        boundaries: Tensor | None = None,
-        embedding: Tensor | None = None,
-        still: bool = False,
-    ) -> tuple[Output, State]:
-        draws = self.training and not still
-        x, embedding, active = self._masked(x, lengths, embedding)
+    def read(self, given: Pass) -> tuple[Output, State]:
+        x, active = self._masked(given)
+        _, state, lengths, boundaries = given
         size, top = self.hidden_sizes[-1], self.num_layers - 1
         smooth, state = state.c[-1][:, size:], state._replace(c=(*state.c[:-1], state.c[-1][:, :size]))
 
-        first, *end = self._layer(0, x, state, lengths, draws, embedding)
+        first, *end = self._layer(0, x, state, lengths)
         p = self.route(first, state.h[0]) * active
         chosen = p if boundaries is None else boundaries[..., 0].where(~boundaries[..., 0].isnan(), p) * active
-        chunks = Chunks(chosen > 0.5)
-        hidden, ends, vectors = [first], [end], chunks.pick(first)  # vectors: (K, B, H)
+        starts = chosen > 0.5  # (T, B)
+        places, counts = marked(starts)  # (K, B), (B,)
+        begun = starts.cumsum(0)
+
+        def spread(chunks: Tensor, before: Tensor) -> Tensor:
+            """(T, B, H): that of the chunk that each step belongs to; ``before`` (B, H): until the first one begins."""
+            return at_steps(torch.cat([before[None], chunks.to(before.dtype)]), begun)
+
+        hidden, ends, vectors = [first], [end], at_steps(first, places)  # vectors: (K, B, H)
         for l in range(1, top):
-            vectors, *end = self._layer(l, vectors, state, chunks.lengths, draws)
-            hidden.append(chunks.spread(vectors, state.h[l]) * active[..., None])
-            ends.append([now.where(chunks.some, old) for now, old in zip(end, (state.h[l], state.c[l]))])
+            vectors, *end = self._layer(l, vectors, state, counts.clamp(min=1))
+            hidden.append(spread(vectors, state.h[l]) * active[..., None])
+            ends.append([now.where(counts[:, None] > 0, old) for now, old in zip(end, (state.h[l], state.c[l]))])
 
-        weighed = torch.cat([chunks.pick(chosen[..., None]), vectors.to(smooth.dtype)], dim=-1)
+        weighed = torch.cat([at_steps(chosen[..., None], places), vectors.to(smooth.dtype)], dim=-1)
         smoothed, _ = unroll(weighed, (smooth,), None, lambda fed, v: (torch.lerp(v, fed[:, 1:], fed[:, :1]),))
-        spread = chunks.spread(smoothed, smooth)  # (T, B, H)
-        sure = chosen.where(chunks.starts, 1 - chosen)[..., None]
-        fed = spread * straight_through(sure, torch.ones_like(sure)) + F.linear(first, self.R).to(spread.dtype)
-        last, h, c = self._layer(top, fed, state, lengths, draws)
+        level = spread(smoothed, smooth)
+        sure = chosen.where(starts, 1 - chosen)[..., None]
+        fed = level * straight_through(sure, torch.ones_like(sure)) + F.linear(first, self.R).to(level.dtype)
+        last, h, c = self._layer(top, fed, state, lengths)
         hidden.append(last)
-        ends.append([h, torch.cat([c, spread[-1]], dim=-1)])
+        ends.append([h, torch.cat([c, level[-1]], dim=-1)])
 
-        z = straight_through(chosen, chunks.starts.to(p.dtype))[..., None]  # (T, B, 1)
+        z = straight_through(chosen, starts.to(p.dtype))[..., None]  # (T, B, 1)
         moved = active[..., None].repeat(1, 1, self.num_layers)
-        moved[..., 1:top] &= chunks.starts[..., None]
+        moved[..., 1:top] &= starts[..., None]
         out = Output(tuple(hidden), z, p[..., None], torch.where(moved, Operation.UPDATE, Operation.COPY))
-        z_end = z[-1] if lengths is None else z.gather(0, (lengths - 1)[None, :, None])[0]
+        z_end = z[-1] if lengths is None else at_steps(z, lengths[None] - 1)[0]
         h_end, c_end = zip(*ends)
         return out, State(h_end, c_end, z_end)
 
@@ -129,28 +125,3 @@ class HNet(LSTM):
         """(T, B): every matrix, or ``looked_up`` every one but the first; those in between where a chunk begins."""
         between = [p.numel() for layer in self.layers[1:-1] for p in layer.parameters() if p.dim() > 1]
         return super().multiply_adds(out, before, looked_up) - sum(between) * (out.boundaries[..., 0] <= 0.5)
-
-
-class Chunks:
-    """Where the chunks of sequences begin, and the way from steps (T, B, H) to chunks (K, B, H) and back.
-
-    Without looking at the values, as in a CUDA graph, there may be as many chunks as steps.
-    """
-
-    def __init__(self, starts: Tensor) -> None:
-        self.starts = starts  # (T, B)
-        self.count = starts.cumsum(0)  # (T, B): the chunks that have begun
-        total = self.count[-1]
-        K = max(1, int(total.max())) if readable(starts) else len(starts)
-        self.some = total[:, None] > 0  # (B, 1)
-        self.lengths = total.clamp(min=1)  # (B,); a chunk of a sequence that has none is not used
-        self.places = (~starts).to(torch.uint8).sort(dim=0, stable=True).indices[:K]  # (K, B)
-
-    def pick(self, steps: Tensor) -> Tensor:
-        """What there is where each chunk begins."""
-        return steps.gather(0, self.places[..., None].expand(-1, -1, steps.shape[-1]))
-
-    def spread(self, chunks: Tensor, before: Tensor) -> Tensor:
-        """That of the chunk that each step belongs to; ``before`` (B, H): until the first one begins."""
-        every = torch.cat([before[None], chunks.to(before.dtype)])
-        return every.gather(0, self.count[..., None].expand(-1, -1, chunks.shape[-1]))

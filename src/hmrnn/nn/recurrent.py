@@ -1,0 +1,259 @@
+"""What recurrent networks have in common: their arguments, the forms of their input, and what is checked of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, InitVar
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+
+from hmrnn.config.checks import Count, Share, types_of
+from hmrnn.errors import InputError
+from hmrnn.nn import checks
+from hmrnn.nn.checks import Sizes
+from hmrnn.nn.output import Lengths, Output, as_given
+from hmrnn.ops import State, Symbols
+
+T = TypeVar("T")
+
+
+class Pass(NamedTuple):
+    """What a network reads, after all checks, with T before B."""
+
+    x: Any
+    """(T, B, size), or :class:`hmrnn.ops.Symbols`."""
+    state: Any
+    lengths: Tensor | None = None
+    boundaries: Tensor | None = None
+
+
+class Network(nn.Module):
+    """The base of recurrent networks of one and of two directions."""
+
+    input_size: int
+    hidden_sizes: tuple[int, ...]
+    num_boundaries = 0
+    batch_first = False
+    layer_norm = False
+    check_values = False
+    settable = False
+    """Whether the detectors can be given rates; not if a text gives the boundaries."""
+    late = 0
+    """Steps by which the lowest detector fires after the end of a segment; settings may make it later."""
+    default_gain = 1.0
+    """Of U and V with layer norm, at the start of ``hmrnn train``."""
+
+    @property
+    def output_sizes(self) -> tuple[int, ...]:
+        """The sizes of ``out.hidden``, the lowest layer first."""
+        return self.hidden_sizes
+
+    @property
+    def cell_sizes(self) -> tuple[int, ...]:
+        """The sizes of ``state.c``, the lowest layer first."""
+        return self.hidden_sizes
+
+    @property
+    def boundary_shape(self) -> tuple[int, ...]:
+        """The shape of the boundaries of one step of one sequence."""
+        return (self.num_boundaries,)
+
+    @property
+    def parameter(self) -> Tensor:
+        """One of the parameters, whose dtype and device all have."""
+        return next(self.parameters())
+
+    def initial_state(self, batch_size: int) -> Any:
+        """The state at the start of a sequence: zeros."""
+        p = self.parameter
+        h, c = (tuple(p.new_zeros(batch_size, n) for n in sizes) for sizes in (self.hidden_sizes, self.cell_sizes))
+        return State(h, c, p.new_zeros(batch_size, self.num_boundaries))
+
+    def forward(
+        self,
+        x: Any,
+        state: Any = None,
+        lengths: Lengths = None,
+        boundaries: Tensor | None = None,
+        *,
+        embedding: Tensor | None = None,
+    ) -> Any:
+        packed = x if isinstance(x, PackedSequence) else None
+        if packed is not None:
+            if lengths is not None:
+                raise InputError("lengths must be None when x is a PackedSequence, which has its own")
+            x, lengths = pad_packed_sequence(packed, self.batch_first)
+        alone = packed is None and isinstance(x, Tensor) and x.dim() == (2 if embedding is None else 1)
+        alone = alone and (embedding is not None or x.shape[1] == self.input_size)
+        if alone:
+            if lengths is not None:
+                raise InputError("lengths must be None when x has no batch dimension; leave out what is beyond the end")
+            batch = 0 if self.batch_first else 1
+            x = x.unsqueeze(batch)
+            state = None if state is None else self.as_state(state).apply(lambda a: a.unsqueeze(0))
+            boundaries = boundaries.unsqueeze(batch) if isinstance(boundaries, Tensor) else boundaries
+        out, end = self.read(self.checked(x, state, lengths, boundaries, embedding))
+        return as_given(out, self.batch_first, packed, alone), end.apply(lambda a: a.squeeze(0)) if alone else end
+
+    def read(self, given: Pass) -> tuple[Output, Any]:
+        """``forward`` of what was checked."""
+        raise NotImplementedError
+
+    def checked(
+        self,
+        x: Tensor,
+        state: Any,
+        lengths: Lengths = None,
+        boundaries: Tensor | None = None,
+        embedding: Tensor | None = None,
+        order: str = "",
+    ) -> Pass:
+        """What is to be read, after checks; ``order``: the axes before the last one, "B" of a single step.
+
+        Shapes, dtypes and devices are checked, and that forced boundaries lie between 0 and 1. On a CPU x or the
+        embedding must be finite and not too large, and symbols must be rows of the embedding; one reduction each finds
+        that. With ``check_values`` this holds on every device, and for the state, too. Padding is not checked. To check
+        waits for a GPU. Where values cannot be read (``torch.compile``, ``torch.func``, CUDA graphs, the device meta)
+        they are not checked.
+        """
+        order, like = order or ("BT" if self.batch_first else "TB"), self.parameter
+        if embedding is None:
+            checks.check_tensor("x", x, (*order, self.input_size), like)
+        else:
+            checks.check_tensor("x", x, order)
+            checks.check_symbols(x, like)
+            checks.check_tensor("embedding", embedding, ("symbols", self.input_size), like)
+        if len(order) > 1 and 0 in x.shape[:2]:
+            raise InputError(f"x must hold at least one step and one sequence; got shape {tuple(x.shape)}")
+        if boundaries is not None:
+            boundaries = boundaries.to(like.dtype) if isinstance(boundaries, Tensor) else boundaries
+            checks.check_tensor("boundaries", boundaries, (*x.shape[: len(order)], *self.boundary_shape), like)
+        if order == "BT":
+            x = x.transpose(0, 1)
+            boundaries = None if boundaries is None else boundaries.transpose(0, 1)
+        B = x.shape[len(order) - 1]
+        state = self.initial_state(B) if state is None else self.as_state(state)
+        self.check_state(state, B)
+        lengths = checks.check_lengths(lengths, len(x), B, x.device)
+        if boundaries is not None and checks.readable(x):
+            checks.check_range("boundaries", boundaries, lengths, nan=True)
+        self.check_numbers(x, embedding, lengths)
+        return Pass(x if embedding is None else Symbols(x, embedding), state, lengths, boundaries)
+
+    def check_numbers(self, x: Tensor, embedding: Tensor | None, lengths: Tensor | None) -> None:
+        """Check the values of x (T, B, size), or of symbols (T, B) and their embedding."""
+        if not (self.check_values or x.device.type == "cpu") or not checks.readable(x):
+            return
+        if embedding is None:
+            checks.check_size("x", x, self.layer_norm, lengths)
+        else:
+            checks.check_rows(x, embedding, self.layer_norm, lengths)
+
+    def as_state(self, state: Any) -> Any:
+        """``state`` as a state of this network, whose tensors are not checked yet."""
+        if not isinstance(state, State):
+            raise InputError(f"state must be None or an hmrnn.State, as a pass returns it; got {type(state).__name__}")
+        return state
+
+    def check_state(self, state: Any, B: int) -> None:
+        """Check the tensors of a state of B sequences."""
+        for name, tensors, sizes in (("h", state.h, self.hidden_sizes), ("c", state.c, self.cell_sizes)):
+            if len(tensors) != len(sizes):
+                raise InputError(f"state.{name} must hold a tensor for each of {len(sizes)} layers; got {len(tensors)}")
+            for l, (a, size) in enumerate(zip(tensors, sizes)):
+                self.check_part(f"state.{name}[{l}]", a, (B, size))
+        for name, gate in (("z", state.z), ("pending", state.pending)):
+            if gate is not None:
+                self.check_part(f"state.{name}", gate, (B, self.num_boundaries), gate=True)
+
+    def check_part(self, name: str, a: Any, shape: tuple[int, ...], gate: bool = False) -> None:
+        """Check a tensor of a state and, with ``check_values``, its numbers; those of a ``gate`` are 0 to 1."""
+        checks.check_tensor(name, a, shape, self.parameter)
+        if self.check_values and checks.readable(a):
+            if gate:
+                checks.check_range(name, a)
+            else:
+                checks.check_size(name, a, self.layer_norm)
+
+
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(dataclasses.field,))
+def declared(kind: type[T]) -> type[T]:
+    """Decorator of a network whose own fields are keyword arguments, checked by their types."""
+    return dataclasses.dataclass(eq=False, repr=False, kw_only=True)(kind)
+
+
+def arguments(kind: type[Recurrent]) -> dict[str, Any]:
+    """The type of each argument of a dataclass."""
+    return {field.name: types_of(kind)[field.name] for field in dataclasses.fields(kind) if field.init}
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class Recurrent(Network):
+    """A recurrent network of one direction: a dataclass whose fields are its arguments, checked by their types."""
+
+    input_size: Count
+    hidden_size: Count | Sizes
+    _: KW_ONLY
+    check_values: bool = False
+    device: InitVar[torch.device | str | int | None] = None
+    dtype: InitVar[torch.dtype | None] = None
+
+    def __post_init__(self, device: torch.device | str | int | None, dtype: torch.dtype | None) -> None:
+        nn.Module.__init__(self)
+        self._made: dict[str, Any] = {"device": device, "dtype": dtype}
+        for name, kind in arguments(type(self)).items():
+            setattr(self, name, checks.argument(name, getattr(self, name), kind))
+
+    def extra_repr(self) -> str:
+        """The arguments that have no default, and those that differ from theirs."""
+        given = [(f.name, getattr(self, f.name), f.default) for f in dataclasses.fields(self) if f.init]
+        return ", ".join(
+            repr(value) if default is dataclasses.MISSING else f"{name}={value!r}"
+            for name, value, default in given
+            if value != default
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"
+
+
+for _name in ("device", "dtype"):  # which the defaults of an InitVar leave
+    delattr(Recurrent, _name)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class Stacked(Recurrent):
+    """A stack of recurrent layers of their own sizes, with h of every layer as the output."""
+
+    num_layers: Count = 3
+    _: KW_ONLY
+    weight_drop: Share = 0.0
+    dropout: Share = 0.0
+
+    def __post_init__(self, *made: Any) -> None:
+        super().__post_init__(*made)
+        sizes = self.hidden_size if isinstance(self.hidden_size, tuple) else (self.hidden_size,)
+        if len(sizes) not in (1, self.num_layers):
+            wanted = f"expected one number or {self.num_layers}, one per layer"
+            raise InputError(wanted, setting="hidden_size", value=str(sizes))
+        self.hidden_sizes = sizes if len(sizes) == self.num_layers else sizes * self.num_layers
+        self._below = (self.input_size, *self.hidden_sizes[:-1])
+
+
+@contextlib.contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """``eval()`` within a block; afterwards every module has the mode that it had before."""
+    modes = {module: module.training for module in network.modules()}
+    if any(modes.values()):
+        network.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            if module.training != training:  # setting an attribute of a module takes long
+                module.training = training
