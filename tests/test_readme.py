@@ -153,7 +153,7 @@ def test_commands_in_docs_parse(page: Path, inside: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in WITH_COMMANDS if page.name != "gallery.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [p for p in WITH_COMMANDS if p.name != "gallery.md"], ids=lambda page: page.name)
 def test_commands_in_docs_run(page: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but those that need a corpus, people who look at the page, or models that only the gallery names."""
     folder = tmp_path / "here"

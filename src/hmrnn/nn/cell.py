@@ -110,17 +110,13 @@ class HMLSTMCell(Cell):
             self.register_parameter(name, parameter)
         self.reset_parameters()
 
-    def weights(self) -> LayerWeights:
-        """The parameters, as the engines take them."""
-        return LayerWeights(**{name: getattr(self, name) for name in LayerWeights._fields})
-
     def layers(self) -> list[LayerWeights]:
-        return [self.weights()]
+        return [LayerWeights(**{name: getattr(self, name) for name in LayerWeights._fields})]
 
     def initial_state(self, batch_size: int) -> tuple[Tensor, ...]:
         """The state at the start of a sequence, zeros: h, c, z and, if the cell has one, the pending gate."""
         sizes = (self.hidden_size, self.hidden_size, 1, 1)[: 4 if self._pends else 3]
-        return tuple(self.weights().b.new_zeros(batch_size, size) for size in sizes)
+        return tuple(self.parameter.new_zeros(batch_size, size) for size in sizes)
 
     @property
     def _pends(self) -> bool:
@@ -155,7 +151,7 @@ class HMLSTMCell(Cell):
         noise = torch.rand_like(z) if self.boundary in DRAWN and self.training else None
         z = torch.zeros_like(z) if self.above_size is None else z  # a top layer never flushes
         h, c, z_new, _ = layer_step(
-            self.weights(), h, c, z, x, z_below, above, self.options(), noise, pending=pending
+            self.layers()[0], h, c, z, x, z_below, above, self.options(), noise, pending=pending
         )  # fmt: skip
         z = z if z_new is None else z_new
         return (h, c, z) if pending is None else (h, c, z, next_gate(pending, z, z_below))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from hmrnn.ops.interface import within
+
+Over = Callable[..., Tensor]
 
 
 class LinearChainCRF(nn.Module):
@@ -37,39 +41,28 @@ class LinearChainCRF(nn.Module):
             + self.last[end]
         )
 
-    def log_partition(self, emissions: Tensor, counted: Tensor) -> Tensor:
-        """(B,): log Z, by the forward algorithm."""
+    def log_partition(self, emissions: Tensor, counted: Tensor, over: Over = torch.logsumexp) -> Tensor:
+        """(B,): log Z, by the forward algorithm; with the maximum ``over`` tags, the score of the likeliest ones."""
         alpha = self.first + emissions[0]  # (B, K)
         for n in range(1, len(emissions)):
-            moved = torch.logsumexp(alpha[:, :, None] + self.transitions, dim=1) + emissions[n]
+            moved = over(alpha[:, :, None] + self.transitions, dim=1) + emissions[n]
             alpha = torch.where((n < counted)[:, None], moved, alpha)
-        return torch.logsumexp(alpha + self.last, dim=1)
+        return over(alpha + self.last, dim=1)
 
     def nats(self, emissions: Tensor, tags: Tensor, counted: Tensor) -> Tensor:
         """(B,): -log p of tags (N, B)."""
         return self.log_partition(emissions, counted) - self.score(emissions, tags, counted)
 
     def decode(self, emissions: Tensor, counted: Tensor) -> Tensor:
-        """(N, B): the likeliest tags, by the Viterbi algorithm; zeros in the padding."""
-        best = self.first + emissions[0]
-        before = []  # (B, K): the best tag before each tag
-        keep = torch.arange(emissions.shape[2], device=emissions.device).expand_as(best)
-        for n in range(1, len(emissions)):
-            moved, came = (best[:, :, None] + self.transitions).max(dim=1)
-            active = (n < counted)[:, None]
-            best = torch.where(active, moved + emissions[n], best)
-            before.append(torch.where(active, came, keep))
-        tag = (best + self.last).argmax(dim=1)
-        tags = [tag]
-        for came in reversed(before):
-            tag = came.gather(1, tag[:, None])[:, 0]
-            tags.append(tag)
-        found = torch.stack(tags[::-1])
-        return torch.where(within(counted, len(found)), found, 0)
+        """(N, B): the likeliest tags; zeros in the padding.
 
-    def marginals(self, emissions: Tensor, counted: Tensor) -> Tensor:
+        They are where the gradient of their score is 1, which takes the path of the Viterbi algorithm.
+        """
+        return self.marginals(emissions, counted, lambda a, dim: a.max(dim).values).argmax(-1)
+
+    def marginals(self, emissions: Tensor, counted: Tensor, over: Over = torch.logsumexp) -> Tensor:
         """(N, B, K): the probability of every tag at every step, the gradient of log Z; zeros in the padding."""
         with torch.inference_mode(False), torch.enable_grad():
             leaf = emissions.detach().clone().requires_grad_()
-            (gradient,) = torch.autograd.grad(self.log_partition(leaf, counted).sum(), leaf)
+            (gradient,) = torch.autograd.grad(self.log_partition(leaf, counted, over).sum(), leaf)
         return gradient

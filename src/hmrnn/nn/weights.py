@@ -15,6 +15,9 @@ from hmrnn.ops import LayerWeights
 RECURRENT_GAIN = 0.1
 """Initial gain of U and V with layer norm. With 1 the gradient explodes at the start (docs/decisions.md)."""
 
+NAMES = ("U", "V", "W", "b", *LayerWeights._fields[4:])
+"""Parameters in the order in which they are registered and drawn."""
+
 
 class Gated(Recurrent):
     """A network whose layers have the gates of an LSTM, and maybe a detector."""
@@ -44,7 +47,7 @@ class Gated(Recurrent):
 
     def keep(self, layers: list[LayerWeights], bias: bool = True) -> None:
         """Register and initialise the parameters of layers: a list for each name, those of the paper first."""
-        for name in ("U", "V", "W", "b", *LayerWeights._fields[4:]):
+        for name in NAMES:
             if values := [value for w in layers if (value := getattr(w, name)) is not None and (bias or name != "b")]:
                 setattr(self, name, nn.ParameterList(values))
         self.reset_parameters()
@@ -107,19 +110,16 @@ def orthogonal(block: Tensor) -> None:
 @torch.no_grad()
 def reset(w: LayerWeights, recurrent_gain: float) -> None:
     """Initialise the parameters of a layer; ``recurrent_gain`` is the gain of U and V."""
-    for matrix in (w.U, w.V, w.W):
-        if matrix is None:
+    for name in NAMES:
+        p, gates = getattr(w, name), 4 * w.hidden_size
+        if p is None:
             continue
-        for gate in range(4):
-            orthogonal(matrix[gate * w.hidden_size : (gate + 1) * w.hidden_size])
-        if len(matrix) > 4 * w.hidden_size:
-            nn.init.xavier_uniform_(matrix[-1:])
-    for matrix in (w.D1, w.D2):
-        if matrix is not None:
-            nn.init.xavier_uniform_(matrix)
-    for bias in (w.b, w.d1, w.d2, w.bias_c):
-        if bias is not None:
-            nn.init.zeros_(bias)
-    for gain, value in ((w.gain_U, recurrent_gain), (w.gain_V, recurrent_gain), (w.gain_W, 1.0), (w.gain_c, 1.0)):
-        if gain is not None:
-            nn.init.constant_(gain, value)
+        if name in "UVW":
+            for block in p[:gates].view(4, w.hidden_size, -1):
+                orthogonal(block)
+            if len(p) > gates:
+                nn.init.xavier_uniform_(p[-1:])
+        elif name in ("D1", "D2"):
+            nn.init.xavier_uniform_(p)
+        else:
+            nn.init.constant_(p, {"gain_U": recurrent_gain, "gain_V": recurrent_gain}.get(name, "gain" in name))
