@@ -29,7 +29,7 @@ TEXT = torch.tensor([[1, 2, 3, 0, 0], [4, 1, 4, 2, 1], [3, 0, 0, 0, 0]])
 
 
 def window(detects: bool = False) -> Window:
-    return Window(4, 6, 3, 2, detects).double()
+    return Window(4, 6, 3, 2, 20.0, detects).double()
 
 
 def points(*shape: int) -> torch.Tensor:

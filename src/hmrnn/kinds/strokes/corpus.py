@@ -78,9 +78,10 @@ def _with_texts(strokes: Strokes, title: str) -> Strokes:
 
 def read_collection(config: StrokeData, progress: Progress | None = None) -> Strokes:
     """All strokes that ``config`` names, before short lines are left out and the rest is split."""
-    if config.format == "handwritten":
+    if config.format in ("handwritten", "fonts"):
+        make = synthetic.write_lines if config.format == "handwritten" else synthetic.set_lines
         key = [config.format, synthetic.VERSION, config.lines]
-        return _cached(config, key, [], lambda: synthetic.write_lines(config.lines, progress=progress))
+        return _cached(config, key, [], lambda: make(config.lines, progress=progress))
     paths = [Path(os.path.expanduser(name)) for name in config.path]
     alone = len(paths) == 1 and is_stroke_file(paths[0])
     if paths and config.format == "iamondb" and not alone:

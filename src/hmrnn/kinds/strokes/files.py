@@ -22,7 +22,7 @@ from hmrnn.utils.files import ADVICE, write
 
 ENDINGS = (".npz", ".json", ".csv")
 _COLUMNS = ["sequence", "stroke", "x", "y"]
-_LISTED = ("names", "texts", "split", "skipped")
+_LISTED = ("names", "texts", "split", "conditions", "skipped")
 
 
 class _Sequence(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -162,7 +162,7 @@ def save_archive(strokes: Strokes, path: Path, *, advice: str | None = ADVICE) -
     if not np.array_equal(dxy, moves):
         raise InputError(f"{path}: an archive holds steps that are integers up to 32767; save these as .npz")
     packed = np.packbits(strokes.steps[:, 2].astype(bool))
-    write(path, _npz(strokes, ("split", "skipped"), dxy=dxy, pen_up=packed), advice=advice)
+    write(path, _npz(strokes, ("split", "conditions", "skipped"), dxy=dxy, pen_up=packed), advice=advice)
 
 
 def _npz(strokes: Strokes, also: Sequence[str] = (), **arrays: Any) -> bytes:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 class Handwriting(Kind):
     name = "strokes"
-    formats = ("strokes", "iamondb", "handwritten")
+    formats = ("strokes", "iamondb", "handwritten", "fonts")
     Settings, Model = StrokeData, StrokeModelConfig
     lacks = (
         *OF_TEXT, "model.embedding_size", "regularise.dropout_embedding", "detectors.pull_to uncertainty",
@@ -106,7 +106,7 @@ class Transcripts(Kind):
     """Lines of handwriting with what they say, to be read."""
 
     name = "transcripts"
-    formats = ("strokes-read", "iamondb-read", "handwritten-read")
+    formats = ("strokes-read", "iamondb-read", "handwritten-read", "fonts-read")
     Settings, Model = TranscriptData, TranscriptModelConfig
     lacks = (
         *OF_TEXT, *CONTEXT, "data.condition", "train.scheduled_sampling", "regularise.dropout_embedding",

@@ -49,7 +49,7 @@ class HandwritingModel(Predictor):
     ) -> None:
         window = None
         if config.window != "none":
-            sizes = config.hidden_size[0], config.window_width, config.window_components
+            sizes = config.hidden_size[0], config.window_width, config.window_components, config.window_points
             window = Window(len(config.alphabet), *sizes, config.window == "detector")
         beside = window.sizes if window else ()
         super().__init__(config, POINT_SIZE + sum(beside), engine=engine, detectors=detectors, beside=beside)

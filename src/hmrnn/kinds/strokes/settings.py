@@ -26,12 +26,12 @@ class LineData(DataConfig):
     split_seed: Seed = 1
     """Seed of the split into training, validation and test lines."""
     lines: Annotated[int, Meta(ge=3, le=1_000_000)] = 3000
-    """handwritten: number of lines."""
+    """handwritten and fonts: number of lines."""
     condition: str | None = None
     """A file with the condition of each line in a row: a class, or numbers separated by commas or spaces. FILE:COLUMN
     takes the column of that name from a .csv or .tsv file."""
     cache: str | None = None
-    """iamondb, handwritten: directory in which lines are kept once they were read or drawn. Default: HMRNN_CACHE, or
+    """iamondb, handwritten, fonts: directory in which lines are kept once they were read or drawn. Default: HMRNN_CACHE, or
     ~/.cache/hmrnn."""
 
 
@@ -39,8 +39,9 @@ class LineData(DataConfig):
 class StrokeData(LineData):
     """The lines of pen strokes to read."""
 
-    format: Literal["strokes", "iamondb", "handwritten"] = "strokes"
-    """strokes: .npz, .json or .csv files. iamondb: IAM-OnDB. handwritten: built-in handwriting."""
+    format: Literal["strokes", "iamondb", "handwritten", "fonts"] = "strokes"
+    """strokes: .npz, .json or .csv files. iamondb: IAM-OnDB. handwritten: built-in handwriting. fonts: any text, in
+    built-in styles, which are the conditions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +57,8 @@ class StrokeModelConfig(ModelConfig):
     """Number of components of the window."""
     window_width: Annotated[Count, WINDOW] = 32
     """Size of the embedding of a letter, which is what the window shows."""
+    window_points: Annotated[float, Meta(ge=1), WINDOW] = 20.0
+    """Points that a letter takes before training."""
     alphabet: Annotated[tuple[Text, ...], WINDOW] = ()
     """The symbols of the texts; those of the training part if none are given."""
     halt: bool = False
@@ -66,8 +69,9 @@ class StrokeModelConfig(ModelConfig):
 class TranscriptData(LineData):
     """The lines of pen strokes to read, with what they say."""
 
-    format: Literal["strokes-read", "iamondb-read", "handwritten-read"] = "strokes-read"
-    """strokes-read: .npz or .json files with texts. iamondb-read: IAM-OnDB. handwritten-read: built-in handwriting."""
+    format: Literal["strokes-read", "iamondb-read", "handwritten-read", "fonts-read"] = "strokes-read"
+    """strokes-read: .npz or .json files with texts. iamondb-read: IAM-OnDB. handwritten-read: built-in handwriting.
+    fonts-read: any text, in built-in styles."""
 
 
 @dataclasses.dataclass(frozen=True)

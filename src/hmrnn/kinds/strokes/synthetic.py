@@ -19,6 +19,14 @@ VERSION = 1
 """Part of the key of cached lines: increase it when the lines change."""
 
 FONTS = ("futural", "rowmans", "scripts", "cursive")
+STYLES = {
+    "print": ("futural", 0.0),
+    "slanted": ("futural", 0.4),
+    "script": ("scripts", 0.0),
+    "cursive": ("cursive", 0.0),
+}
+"""The styles of a set text: a font and how far it is slanted."""
+SYMBOLS = "".join(map(chr, range(ord(" "), ord("~") + 1)))
 _BASELINE = 9.0  # of the fonts; y grows downwards
 _WORDS = """
 a about above across after again against air all almost along also always among an and animal another answer any are
@@ -61,11 +69,47 @@ def write_lines(count: int, seed: int = 1, progress: Progress | None = None) -> 
     texts, lines = [], []
     for i in range(count):
         texts.append(_sentence(random))
-        lines.append(_write(texts[-1], random))
+        font = FONTS[random.integers(len(FONTS))]
+        lines.append(_write(texts[-1], font, random)[0])
         if progress and (i % 100 == 99 or i == count - 1):
             progress(i + 1, count)
     names = [f"line-{i:05d}" for i in range(1, count + 1)]
     return Strokes.of(lines, names, texts, source="built-in handwriting", points=True)
+
+
+def set_lines(count: int, seed: int = 1, progress: Progress | None = None) -> Strokes:
+    """``count`` lines of all symbols that fonts have, in STYLES, which are their conditions."""
+    random = np.random.default_rng(seed)
+    styles = [list(STYLES)[k] for k in random.integers(len(STYLES), size=count)]
+    texts = [_any_text(random) for _ in styles]
+    lines = [set_line(text, style, random)[0] for text, style in zip(texts, styles)]
+    if progress:
+        progress(count, count)
+    names = [f"{style}-{i:05d}" for i, style in enumerate(styles, start=1)]
+    return Strokes.of(lines, names, texts, source="fonts", points=True, conditions=styles)
+
+
+def set_line(text: str, style: str, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """The points of a text (n, 3) in a style, and the place in the text (n,) of the letter that each belongs to."""
+    font, slant = STYLES[style]
+    return _write(text, font, random, slant=(slant, 0.08), speed=(3.6, 4.8))
+
+
+def _any_text(random: np.random.Generator) -> str:
+    """One to five words or rows of symbols, with capitals and signs."""
+    known, found = _WORDS.split(), []
+    for kind in random.random(random.integers(1, 6)):
+        word = known[random.integers(len(known))]
+        if kind < 0.15:
+            word = word.upper()[:5]
+        elif kind < 0.35:
+            word = word.capitalize()
+        elif kind < 0.6:
+            word = "".join(random.choice(list(SYMBOLS[1:]), random.integers(1, 6)))
+        elif kind < 0.65:
+            word = str(random.integers(10 ** random.integers(1, 5)))
+        found.append(word + ("" if random.random() < 0.8 else ".,;:?!"[random.integers(6)]))
+    return " ".join(found)
 
 
 def _sentence(random: np.random.Generator) -> str:
@@ -83,30 +127,39 @@ def _sentence(random: np.random.Generator) -> str:
     return " ".join(words)
 
 
-def _write(text: str, random: np.random.Generator) -> np.ndarray:
-    """The points of a text as integers x and y, and 1 where a stroke ends (n, 3)."""
-    font = FONTS[random.integers(len(FONTS))]
+def _write(
+    text: str,
+    font: str,
+    random: np.random.Generator,
+    slant: tuple[float, float] = (0.1, 0.15),
+    speed: tuple[float, float] = (2.2, 3.6),
+) -> tuple[np.ndarray, np.ndarray]:
+    """The points of a text as integers x and y, and 1 where a stroke ends (n, 3), and the letter of each (n,).
+
+    ``slant`` are the mean and the deviation of its angle, ``speed`` the least and the largest of the pen.
+    """
     size = random.uniform(10, 16)
-    points, ends = _set(text, font, spacing=random.uniform(-1.0, 2.5), space=random.uniform(0.7, 1.2))
+    points, ends, letters = _set(text, font, spacing=random.uniform(-1.0, 2.5), space=random.uniform(0.7, 1.2))
     x, y = points[:, 0], points[:, 1]
     # Slowly varying size and height, a slope, a slant. Points that coincide still do so afterwards.
     y = y * (1 + 0.12 * _wave(x, random)) + 1.2 * _wave(x, random) + random.normal(0, 0.02) * x
-    slant = math.tan(random.normal(0.1, 0.15))
-    x = x * random.uniform(0.8, 1.1) - y * slant + 0.8 * _wave(3 * points[:, 1] + x, random)
+    lean = math.tan(random.normal(*slant))
+    x = x * random.uniform(0.8, 1.1) - y * lean + 0.8 * _wave(3 * points[:, 1] + x, random)
     path = size * np.stack([x, y], axis=1)
-    sampled, pen_up = _sample(path, ends, speed=size * random.uniform(2.2, 3.6), random=random)
+    sampled, pen_up, reached = _sample(path, ends, speed=size * random.uniform(*speed), random=random)
     tremble = _smooth(random.normal(0, 1, sampled.shape)) * random.uniform(0.5, 4)
-    return np.column_stack([np.rint(sampled + tremble), pen_up])
+    return np.column_stack([np.rint(sampled + tremble), pen_up]), letters[reached]
 
 
-def _set(text: str, font: str, spacing: float, space: float) -> tuple[np.ndarray, np.ndarray]:
-    """The glyphs of a text side by side. A letter that starts where the previous one ended continues its stroke."""
+def _set(text: str, font: str, spacing: float, space: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The glyphs of a text side by side: points, ends of strokes, and letters by their places. A letter that starts where the previous one ended continues its stroke."""
     glyphs = _glyphs(font)
     joined = font in ("scripts", "cursive")  # letters of these fonts touch, so no spacing is added
     points: list[np.ndarray] = []
     ends: list[np.ndarray] = []
+    letters: list[int] = []
     left = 0.0
-    for character in text:
+    for place, character in enumerate(text):
         glyph = glyphs[character]
         if character == " ":
             left += round(glyph.width * space)  # an integer, so that letters touch exactly
@@ -116,14 +169,18 @@ def _set(text: str, font: str, spacing: float, space: float) -> tuple[np.ndarray
             ends[-1] = np.append(ends[-1][:-1], False)
         points.append(moved)
         ends.append(glyph.ends)
+        letters += [place] * len(moved)
         left += glyph.width + (0.0 if joined else spacing)
-    return np.concatenate(points), np.concatenate(ends)
+    return np.concatenate(points), np.concatenate(ends), np.array(letters)
 
 
 def _sample(
     path: np.ndarray, ends: np.ndarray, speed: float, random: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """The path sampled at equal times: length / ``speed`` samples per stroke, at least two."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The path sampled at equal times: length / ``speed`` samples per stroke, at least two.
+
+    Returns points, marks of the last of each stroke, and which point of the path each comes before or is.
+    """
     last = np.flatnonzero(ends)
     moves = np.diff(path, axis=0, prepend=path[:1])
     way = np.hypot(moves[:, 0], moves[:, 1])
@@ -140,7 +197,8 @@ def _sample(
     sampled = np.stack([np.interp(at, position, path[:, k]) for k in range(2)], axis=1)
     pen_up = np.zeros(len(sampled), np.uint8)
     pen_up[first + counts - 1] = 1
-    return sampled, pen_up
+    reached = np.searchsorted(position, at - 1e-6 * speed).clip(max=len(path) - 1)
+    return sampled, pen_up, reached
 
 
 def _wave(x: np.ndarray, random: np.random.Generator) -> np.ndarray:

@@ -15,9 +15,6 @@ from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.mixture import POINT_SIZE
 from hmrnn.ops.estimators import straight_through
 
-POINTS = 20.0
-"""Points that a letter takes, for a window that has learned nothing."""
-
 
 class Place(NamedTuple):
     """Where in their texts B lines are."""
@@ -40,10 +37,10 @@ class Window(nn.Module):
         \kappa_k(t) = \kappa_k(t-1) + z_t \exp \hat\kappa_k \qquad w_t = \sum_u \phi(t, u) \, e_u
 
     e is the embedding of a letter, and z is 1 or, with ``detects``, the binary state of a detector: the window then
-    stands still until the detector fires.
+    stands still until the detector fires. Before training, a letter takes ``points``.
     """
 
-    def __init__(self, letters: int, size: int, width: int, components: int, detects: bool) -> None:
+    def __init__(self, letters: int, size: int, width: int, components: int, points: float, detects: bool) -> None:
         super().__init__()
         self.components, self.detects = components, detects
         self.letters = nn.Embedding(letters + 1, width, padding_idx=0)
@@ -54,7 +51,7 @@ class Window(nn.Module):
             alpha, beta, step = self.moves.bias[: 3 * components].chunk(3)
             alpha.fill_(-math.log(components))
             beta.zero_()
-            step.fill_(-math.log(POINTS) + math.log(2) * detects)  # a detector fires about half of the time at first
+            step.fill_(-math.log(points) + math.log(2) * detects)  # a detector fires about half of the time at first
 
     @property
     def sizes(self) -> tuple[int, int]:
