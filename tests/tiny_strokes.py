@@ -14,8 +14,10 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config, TrainConfig
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.network import HandwritingModel
-from hmrnn.kinds.strokes.settings import StrokeData, StrokeModelConfig
+from hmrnn.kinds.strokes.settings import StrokeData, StrokeModelConfig, TranscriptData, TranscriptModelConfig
 from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes
+from hmrnn.kinds.strokes.transcriber import Transcriber
+from hmrnn.kinds.strokes.transcripts import TranscriptModel
 
 
 def strokes(count: int, seed: int = 0) -> Strokes:
@@ -52,3 +54,11 @@ def save(directory: Path, model: StrokeModel) -> Path:
     """Write ``model`` as a checkpoint; the directory."""
     checkpoint.write(directory, Checkpoint(model.config, model.scale, dict(model.network.state_dict())))
     return directory
+
+
+def reader(letters: str = "abc ") -> TranscriptModel:
+    """An untrained model that reads handwriting."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"hidden_size": (6,), "num_layers": 2, "embedding_size": 5, "output_size": 5}
+    chosen = Config(TranscriptData(), TranscriptModelConfig(**sizes, alphabet=tuple(letters)))
+    return TranscriptModel(Transcriber(chosen.model, detectors=chosen.detectors).eval(), corpus().spec, chosen)

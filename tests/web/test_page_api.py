@@ -15,17 +15,18 @@ import torch
 from pages import CHARACTERS, opened, save
 from starlette.testclient import TestClient
 
+import tiny_strokes
 from hmrnn.analysis.record import SegmentationJSON
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError, TextNote
-from hmrnn.kinds.strokes.page import fit
-from hmrnn.kinds.strokes.strokes import Scale
+from hmrnn.kinds.strokes.page import TranscriptPage, fit
+from hmrnn.kinds.strokes.strokes import Scale, Strokes
 from hmrnn.kinds.strokes.write import scribble
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.page import CHUNK, Memory, ReadRequest, TextPage
 from hmrnn.nn.output import Operation
 from hmrnn.web.limits import Limits
-from hmrnn.web.shelf import Shelf, open_shelf
+from hmrnn.web.shelf import Entry, Shelf, open_shelf
 
 TEXT = "the quick brown fox jumps over the lazy dog\n" * 6
 STEPS = [[0, 0, 0], [3.5, 1, 0], [2, -4, 0], [1, 1, 1], [9, 2, 0], [1, 5, 0], [-2, 3, 1]] * 20
@@ -207,6 +208,37 @@ def test_strokes_are_written_as_the_library_writes_them(client: TestClient, shel
     # `segment` lifts the pen after the last point, and a line begins with the step (0, 0), which is not shown
     np.testing.assert_array_equal(joined(parts).products[:-1], read.products[1:-1])
     assert end.get("warning") == scribble(shelf[3].model.network, shelf[3].model.scale, [steps])
+
+
+def test_a_text_is_written_as_the_library_writes_it(tmp_path: Path) -> None:
+    scale = Scale((0.5, 0.0), (2.0, 3.0))
+    save(tmp_path / "writer", scale, 4, "strokes", window="soft", alphabet=tuple("abc "), classes=("x", "y"))
+    shelf = open_shelf([tmp_path / "writer"])
+    model = shelf[0].model
+    style = Strokes.of([fit(np.array(STEPS), scale)], texts=["ab"])
+    with opened(shelf) as client:
+        assert client.get("/api/models").json()["models"][0]["writes"]
+        for condition, drawn in ((None, None), ("y", {"steps": STEPS, "says": "ab"})):
+            how = {"text": "cab", "bias": 1.0, "seed": 3, "condition": condition}
+            parts, _ = ask(client, "strokes/write", points=5000, style=drawn, **how)
+            expected = model.write("cab", seed=3, style=style if drawn else None, condition=condition)
+            steps = np.array([step for part in parts for step in part["steps"]])
+            np.testing.assert_allclose(steps, expected.steps, atol=1e-2)
+            assert [letter for part in parts for letter in part["letters"]] == expected.letters.tolist()
+        parts, _ = ask(client, "strokes/read", steps=STEPS, says="ab", condition="y")
+        assert_same(joined(parts), model.segment(style, condition="y"))
+        for wrong in ({"text": ""}, {"text": "xyz"}, {"text": "ab", "style": {"steps": STEPS, "says": "x"}}):
+            assert client.post("/api/strokes/write", json=wrong).status_code == 400
+
+
+def test_a_drawing_is_read_by_a_model_that_reads_handwriting() -> None:
+    reader = tiny_strokes.reader()
+    shelf = Shelf((Entry("reader", "transcripts", reader, TranscriptPage(reader)),))
+    with opened(shelf) as client:
+        _, end = ask(client, "transcripts/read", steps=STEPS)
+        [found] = shelf[0].model.predict([fit(np.array(STEPS), shelf[0].model.scale)])
+        assert (end["text"], end["probability"]) == (found.text, pytest.approx(found.probability))
+        assert client.get("/api/models").json()["models"][0]["script"] == "/static/strokes/page.js"
 
 
 def test_a_network_that_scribbles_is_told_of(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

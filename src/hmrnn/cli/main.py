@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import errno
 import gc
 import importlib
@@ -188,4 +189,8 @@ def parsed(name: str, words: list[str]) -> Any:
     if name == "train":
         return train_arguments(words)
     arguments = arguments_of(name)
-    return arguments(**parse(arguments, words, f"hmrnn {name}"))
+    found = parse(arguments, words, f"hmrnn {name}")
+    for field in dataclasses.fields(arguments):
+        if field.name in found and (model := field.metadata.get("model")):
+            found.setdefault("model", model)
+    return arguments(**found)

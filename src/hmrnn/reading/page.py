@@ -56,6 +56,9 @@ class Page:
     static: ClassVar[Path | None] = None
     """A folder with panels.html, page.js and what they need; None for the panel that fits all kinds."""
 
+    folder: ClassVar[str] = ""
+    """Where these are under /static, if kinds share them; the name of the kind if not given."""
+
     def __init__(self, model: Any) -> None:
         self.model = model
 

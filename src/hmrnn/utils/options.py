@@ -15,7 +15,8 @@ def option(default: Any, metavar: str = "", alias: str = "", **metadata: Any) ->
     ``positional``: True for an argument without a flag; ``file``: True if the value names files that must exist;
     ``piped``: True if an option of files stands for standard input, "-", where none is named;
     ``needs``: the option without which this one has no effect; ``without``: those that it cannot be combined with;
-    ``least`` and ``most``: the bounds of a number.
+    ``least`` and ``most``: the bounds of a number; ``model``: the model of the command if it has this option, and no
+    other is given.
     """
     return dataclasses.field(default=default, metadata={"metavar": metavar, "alias": alias, **metadata})
 

@@ -27,7 +27,7 @@ class Entry:
     @property
     def folder(self) -> str:
         """Where the page finds the files of its panels, under /static."""
-        return self.kind if self.page.static else "default"
+        return (self.page.folder or self.kind) if self.page.static else "default"
 
     def about(self, index: int) -> dict[str, Any]:
         """What the page is told of the model: no path, no file name.

@@ -51,12 +51,12 @@ def test_lines_run_from_left_to_right() -> None:
 
 def test_script_letters_are_joined() -> None:
     random = np.random.default_rng(0)
-    points, ends = synthetic._set("minimum minimum", "scripts", spacing=0.0, space=0.93)
-    _, apart = synthetic._set("minimum minimum", "rowmans", spacing=0.0, space=0.93)
+    points, ends, _ = synthetic._set("minimum minimum", "scripts", spacing=0.0, space=0.93)
+    _, apart, _ = synthetic._set("minimum minimum", "rowmans", spacing=0.0, space=0.93)
     assert ends.sum() < apart.sum()
     assert ends[-1]
     assert len(points) == len(ends)
-    sampled, pen_up = synthetic._sample(points, ends, speed=1.5, random=random)
+    sampled, pen_up, _ = synthetic._sample(points, ends, speed=1.5, random=random)
     assert pen_up.sum() == ends.sum()
     for piece, path in zip(
         np.split(sampled, np.flatnonzero(pen_up)[:-1] + 1), np.split(points, np.flatnonzero(ends)[:-1] + 1)
@@ -90,3 +90,22 @@ def test_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(synthetic, "write_lines", lambda count, progress: LINES)
     assert cli.run(["data", "handwritten"]) == 0
     assert capsys.readouterr().out.startswith("handwritten: 120 lines of ")
+
+
+def test_any_text_is_set_in_styles_and_its_letters_are_known(tmp_path: Path) -> None:
+    data = StrokeData(format="fonts", lines=40, words=2, cache=str(tmp_path))
+    corpus, again = load_strokes(data), load_strokes(data)  # from the cache
+    assert corpus.conditions == again.conditions
+    assert set(corpus.conditions) == set(synthetic.STYLES)
+    assert {name.partition("-")[0] for name in corpus.train.names} == set(corpus.train.conditions)
+    assert len(set("".join(corpus.train.texts))) > 40
+    np.testing.assert_array_equal(corpus.train.steps, again.train.steps)
+    assert max(len(text.split()) for text in corpus.train.texts) == 2
+    for style in synthetic.STYLES:
+        points, letters = synthetic.set_line("Hi, you", style, np.random.default_rng(0))
+        assert points.shape == (len(letters), 3)
+        assert np.unique(letters).tolist() == [0, 1, 2, 4, 5, 6]
+        assert (np.diff(letters) >= 0).all()
+        lifted = np.flatnonzero(points[:-1, 2])
+        if style in ("print", "slanted"):  # every letter begins a stroke
+            assert set(np.flatnonzero(np.diff(letters))) <= set(lifted)

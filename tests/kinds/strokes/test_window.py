@@ -116,6 +116,18 @@ def test_letters_are_numbered_and_unknown_ones_named() -> None:
     assert "'x'" in str(error.value)
 
 
+def test_a_line_ends_at_its_last_letter_alone() -> None:
+    model = network(halt=True)
+    told = Condition(text=torch.tensor(encode_texts(["ab", "abcd"], "abcd")))
+    state = model.initial_state(2, told)
+    drawn = torch.tensor([[0.0, 0, 0, 1], [0, 0, 0, 1]])
+    for at, ends in ((0.0, [False, False]), (0.8, [True, False]), (2.7, [True, True])):
+        state = state._replace(c=(*state.c[:-1], torch.full_like(state.c[-1], at)))
+        assert model.ends(drawn, state, told).tolist() == ends
+    lifted = torch.tensor([[0.0, 0, 1, 0], [0, 0, 0, 0]])  # beyond the first text, and before the end of the other
+    assert model.ends(lifted, state, told).tolist() == [True, False]
+
+
 def lines() -> Strokes:
     texts = [text * 2 for text in ("ab", "bc", "cab", "d", "dc", "a", "cab")]
     return dataclasses.replace(some(7, 20), texts=tuple(texts))
@@ -174,7 +186,9 @@ def test_the_command_writes_a_text_in_lines(
     folder, sheet = tiny_strokes.save(tmp_path / "run", model), tmp_path / "sheet.json"
     command = ["generate", "-m", str(folder), "--seed", "1", "--out", str(sheet)]
     assert tiny.hmrnn(*command, "--text", "ab cab dab", "--width", "6") == 0
-    assert read_strokes(sheet).lengths.tolist() == [1 + 80 * 6] * 2
+    made = read_strokes(sheet)  # the pen is lifted where the window has left the last letter, after 20 points a letter
+    assert made.lengths.tolist() < [1 + 80 * 6] * 2
+    assert all(line[-1, 2] for line in made)
     save_strokes(lines(), tmp_path / "lines.json")
     assert tiny.hmrnn(*command, "--text", "ab", "--prime", "lines.json", "--line", "3") == 0
     assert tiny.hmrnn(*command) == tiny.hmrnn(*command, "--text", "xyz") == 2

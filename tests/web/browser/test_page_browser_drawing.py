@@ -7,7 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
+from pages import Server, save
 from playwright.sync_api import Page, expect
+
+import tiny_strokes
+from hmrnn.kinds.strokes.page import TranscriptPage
+from hmrnn.kinds.strokes.strokes import Scale
+from hmrnn.web.limits import Limits
+from hmrnn.web.shelf import Entry, Shelf, open_shelf
 
 from .browsing import Open, edges, needed, shown
 
@@ -35,6 +42,36 @@ def test_drawing_is_segmented_and_the_network_writes(visit: Open) -> None:
     expect(page.locator("#draw-status")).to_have_text(re.compile("^30 points($|: .* which is scribble)"))
     page.get_by_role("button", name="Clear").click()
     expect(page.locator("#draw-panels .panel")).to_have_count(0)
+
+
+def test_a_text_is_written_and_read(visit: Open, tmp_path: Path) -> None:
+    told = {"window": "soft", "alphabet": tuple("abcdefghijklmno "), "classes": ("round", "slanted")}
+    save(tmp_path / "writer", Scale((0.5, 0.0), (2.0, 3.0)), 4, "strokes", **told)
+    reader = tiny_strokes.reader()
+    entries = (
+        *open_shelf([tmp_path / "writer"]).entries,
+        Entry("reader", "transcripts", reader, TranscriptPage(reader)),
+    )
+    with Server(Shelf(entries), Limits()).running() as server:
+        page = visit("#tab=draw", server=server)
+        page.fill("#draw-text", "hello")
+        page.get_by_role("button", name="Let it write").click()
+        expect(page.locator("#draw-status")).to_have_text(re.compile("^400 points"))
+        assert page.locator("#draw-letters").inner_text() == "hello"
+        expect(page.locator("#draw-letters .here")).to_have_count(1)
+        expect(page.locator("#draw-read")).to_have_text(re.compile("^reads “[abc ]*” "))
+        expect(page.locator("#draw-level option:checked")).to_have_text("letters")
+        written = shown(page).all_inner_texts()
+        page.get_by_role("button", name="Clear").click()
+        page.fill("#draw-says", "me")
+        drawn(page)
+        page.fill("#draw-seed", "1")
+        page.get_by_role("button", name="Let it write").click()  # in the hand of the drawing
+        expect(page.locator("#draw-status")).to_have_text(re.compile("^400 points"))
+        assert shown(page).all_inner_texts() != written
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Drawing (SVG)").click()
+        assert Path(download.value.path()).read_text().count("<line") == 400
 
 
 def drawn(page: Page) -> list[int]:

@@ -111,8 +111,8 @@ class StrokeCommands(SequenceCommands):
         lengths = sorted({len(line) for line in lines})
         shown = counted(lengths[0], "point") if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]} points"
         yield Section(text=f"wrote {out}: {counted(len(lines), 'line')} of {shown}")
-        said = model.as_texts(rows[:READ_LINES]) if arguments.text else None
-        with conditioned(model.network, model.network.condition._replace(text=said)):
+        told = model.to_write(model.as_texts(rows[:READ_LINES])) if arguments.text else model.network.condition
+        with conditioned(model.network, told):
             warning = scribble(model.network, model.scale, lines)
         if warning:
             yield Section(text=warning, aside=True)

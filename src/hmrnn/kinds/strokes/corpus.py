@@ -8,6 +8,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -79,9 +80,12 @@ def _with_texts(strokes: Strokes, title: str) -> Strokes:
 def read_collection(config: StrokeData, progress: Progress | None = None) -> Strokes:
     """All strokes that ``config`` names, before short lines are left out and the rest is split."""
     if config.format in ("handwritten", "fonts"):
-        make = synthetic.write_lines if config.format == "handwritten" else synthetic.set_lines
-        key = [config.format, synthetic.VERSION, config.lines]
-        return _cached(config, key, [], lambda: make(config.lines, progress=progress))
+        if config.format == "fonts":
+            how, make = (config.lines, config.words), partial(synthetic.set_lines, config.lines, config.words)
+        else:
+            how, make = (config.lines,), partial(synthetic.write_lines, config.lines)
+        key = [config.format, synthetic.VERSION, *how]
+        return _cached(config, key, [], lambda: make(progress=progress))
     paths = [Path(os.path.expanduser(name)) for name in config.path]
     alone = len(paths) == 1 and is_stroke_file(paths[0])
     if paths and config.format == "iamondb" and not alone:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hmrnn.kinds.strokes.commands import StrokeCommands, TranscriptCommands
     from hmrnn.kinds.strokes.model import StrokeModel
     from hmrnn.kinds.strokes.network import HandwritingModel
-    from hmrnn.kinds.strokes.page import StrokePage
+    from hmrnn.kinds.strokes.page import StrokePage, TranscriptPage
     from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus
     from hmrnn.kinds.strokes.transcriber import Transcriber
     from hmrnn.kinds.strokes.transcripts import TranscriptModel
@@ -115,6 +115,12 @@ class Transcripts(Kind):
     )  # fmt: skip
     error = "of the letters wrong"
     options, presets, notes = {"predict": Read}, READING, READING_NOTES
+
+    @property
+    def page(self) -> type[TranscriptPage]:
+        from hmrnn.kinds.strokes.page import TranscriptPage
+
+        return TranscriptPage
 
     def spec(self, plain: dict[str, Any]) -> Scale:
         from hmrnn.kinds.strokes.strokes import Scale

@@ -183,20 +183,28 @@ class StrokeModel(Model):
         said = self.as_texts([before + text for text in texts])
         points = MOST_POINTS * max(map(len, texts))
         check_room(self.network, len(texts), points, "points")
-        told = self.as_condition(condition, len(texts))._replace(text=said)
+        told = self.to_write(said, condition)
+        prime = np.zeros((1, 3)) if start is None else start[0]
         lines = write(
-            self.network, self.scale, points, samples=len(texts), bias=bias, temperature=temperature,
-            prime=None if start is None else start[0], seed=seed, condition=told, progress=progress,
+            self.network, self.scale, points, samples=len(texts), bias=bias, temperature=temperature, prime=prime,
+            seed=seed, condition=told, progress=progress,
         )  # fmt: skip
+        shown = self._letters([np.concatenate([prime, line]) for line in lines], said)
         return [
-            Written(line, np.maximum(letters[-len(line) :] - len(before), 0))
-            for line, letters in zip(lines, self._letters(lines, said, start))
+            Written(line, np.maximum(letters[len(prime) :] - len(before), 0)) for line, letters in zip(lines, shown)
         ]
+
+    def to_write(self, said: Tensor, condition: ConditionLike = None) -> Condition:
+        """What the network is told to write encoded texts; of classes, the first if none is given."""
+        classes = self.config.model.classes
+        if condition is None and self.network.condition.value is None and classes:
+            condition = classes[0]
+        return self.as_condition(condition, len(said))._replace(text=said)
 
     def letters(self, lines: np.ndarray | Strokes) -> list[np.ndarray]:
         """For each point of lines with their texts, the place in the text of the letter that the window shows."""
         strokes = self._strokes(lines)
-        return self._letters(list(strokes), self.as_texts(strokes.texts), None)
+        return self._letters(strokes, self.as_texts(strokes.texts))
 
     def as_texts(self, texts: Sequence[str]) -> Tensor:
         """(B, U): texts as the network takes them; InputError if there are none, or for a letter that it never saw."""
@@ -205,16 +213,13 @@ class StrokeModel(Model):
         encoded = encode_texts(texts, self.config.model.alphabet)
         return torch.from_numpy(encoded).to(next(self.network.parameters()).device)
 
-    @torch.no_grad()
-    def _letters(self, lines: Sequence[np.ndarray], said: Tensor, start: Strokes | None) -> list[np.ndarray]:
-        window = self.network.window
-        assert window is not None
+    def _letters(self, lines: Sequence[np.ndarray], said: Tensor) -> list[np.ndarray]:
+        """A point belongs to the letter that is shown after the point before it."""
         found = []
         for line, text in zip(lines, said):
-            whole = line if start is None else np.concatenate([start[0], line])
-            steps = self.network.as_input(self.scale.encode(whole))[:, None]
-            _, _, shown, _ = window(steps, text[None], window.start(1))
-            found.append(shown[:, 0].argmax(1).cpu().numpy())
+            steps = self.network.as_input(self.scale.encode(line))[:, None]
+            shown, _ = self.network.letters(steps, Condition(text=text[None]))
+            found.append(shown[:, 0].cpu().numpy()[np.maximum(np.arange(len(line)) - 1, 0)])
         return found
 
     def figure(self, name: str, line: np.ndarray, found: Segmentation, levels: Iterable[int] = ()) -> Figure:

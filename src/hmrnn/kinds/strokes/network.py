@@ -20,6 +20,9 @@ from hmrnn.nn.predictor import Draws, Predictor
 from hmrnn.ops import State, Step
 from hmrnn.ops.interface import within
 
+HALF = 0.5
+"""Of a letter: from where on the window is nearest to the next one."""
+
 
 class HandwritingModel(Predictor):
     """A recurrent network that predicts the next pen movement from those so far, by a mixture density.
@@ -104,6 +107,27 @@ class HandwritingModel(Predictor):
     def initial_state(self, batch_size: int, condition: Condition | None = None) -> State:
         state = super().initial_state(batch_size, condition)
         return state if self.window is None else _joined(state, self.window.start(batch_size))
+
+    @torch.no_grad()
+    def letters(self, x: Tensor, condition: Condition, place: Place | None = None) -> tuple[Tensor, Place]:
+        """After each point (T, B, 3), the place (T, B) in the text of the letter that the window shows."""
+        assert self.window is not None
+        text = self._text(self._conditioned(condition, x.shape[:2]))
+        _, _, shown, place = self.window(x, text, self.window.start(x.shape[1]) if place is None else place)
+        return shown.masked_fill(text == 0, -1).argmax(-1), place
+
+    @torch.no_grad()
+    def ends(self, drawn: Tensor, state: State, condition: Condition | None) -> Tensor:
+        """(B,): whether lines end with points (B, 4) drawn after ``state``.
+
+        One that says a text ends at a halt at the last letter, or where the pen is lifted beyond it.
+        """
+        halts = drawn[:, POINT_SIZE] > 0
+        if self.window is None:
+            return halts
+        text = self._text(self._conditioned(condition, drawn.shape[:1]))
+        past = self.window.past(self._parts(state)[0], text).cpu()
+        return halts & (past > -HALF) | (drawn[:, POINT_SIZE - 1] > 0) & (past > HALF)
 
     def _parts(self, state: State) -> tuple[Place, State]:
         """The place of the window and the state of the layers."""

@@ -24,8 +24,8 @@ class Evaluate(Options):
 class Generate(Options):
     bias: float = option(0.0, "X")
     """Handwriting: 0 varies as people do, 1 is neat, more is neater."""
-    text: str | None = option(None, "TEXT", without=("length", "samples"))
-    """Handwriting: what to write, for a model that was trained with model.window."""
+    text: str | None = option(None, "TEXT", without=("length", "samples"), model="writing-small")
+    """Handwriting: what to write, by a model that was trained with model.window; writing-small if none is given."""
     width: int = option(40, "LETTERS", needs="text", least=1, most=1000)
     """The letters of a line of --text, at most."""
     prime: str | None = option(None, "FILE", file=True)

@@ -45,13 +45,13 @@ PRESETS = {
         RegulariseConfig(weight_drop=0.1),
         dataclasses.replace(_held, rates=(0.3,)),
     ),
-    "fonts": Config(
+    "fonts-text": Config(
         StrokeData(format="fonts", lines=15_000, valid_fraction=0.02, test_fraction=0.02),
         StrokeModelConfig(
             hidden_size=(96, 160), num_layers=2, output_size=96, mixtures=8, halt=True, window="soft",
             window_components=6, window_points=12, **KEEPING,
         ),
-        dataclasses.replace(_train, epochs=3, batch_size=32, optimizer="muon", learning_rate=0.008, patience=99, threads=1),
+        dataclasses.replace(_train, epochs=3, optimizer="muon", learning_rate=0.008, patience=99, threads=1),
         detectors=dataclasses.replace(_held, rates=(0.3,)),
     ),
 }  # fmt: skip
@@ -59,7 +59,7 @@ NOTES = {
     "strokes": "pen strokes of your own",
     "handwritten": "built-in handwriting; small enough for a CPU",
     "iamondb": "the paper's settings; better ones: iamondb-best",
-    "fonts": "writes a text, in built-in styles; half an hour on a CPU",
+    "fonts-text": "writes a text, in built-in styles; half an hour on a CPU",
     "iamondb-text": "writes a text, in the hands of IAM-OnDB",
     "iamondb-best": "the settings of our best result, with the paper's cell; another had 25 nats less with seed 1",
 }

@@ -27,12 +27,14 @@ class LineData(DataConfig):
     """Seed of the split into training, validation and test lines."""
     lines: Annotated[int, Meta(ge=3, le=1_000_000)] = 3000
     """handwritten and fonts: number of lines."""
+    words: Annotated[Count, Needs("data.format", ("fonts", "fonts-read"))] = 5
+    """fonts: words of a line, at most. A window learns to follow short lines sooner."""
     condition: str | None = None
     """A file with the condition of each line in a row: a class, or numbers separated by commas or spaces. FILE:COLUMN
     takes the column of that name from a .csv or .tsv file."""
     cache: str | None = None
-    """iamondb, handwritten, fonts: directory in which lines are kept once they were read or drawn. Default: HMRNN_CACHE, or
-    ~/.cache/hmrnn."""
+    """iamondb, handwritten, fonts: directory in which lines are kept once they were read or drawn. Default:
+    HMRNN_CACHE, or ~/.cache/hmrnn."""
 
 
 @dataclasses.dataclass(frozen=True)

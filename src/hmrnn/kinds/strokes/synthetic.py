@@ -77,11 +77,11 @@ def write_lines(count: int, seed: int = 1, progress: Progress | None = None) -> 
     return Strokes.of(lines, names, texts, source="built-in handwriting", points=True)
 
 
-def set_lines(count: int, seed: int = 1, progress: Progress | None = None) -> Strokes:
-    """``count`` lines of all symbols that fonts have, in STYLES, which are their conditions."""
+def set_lines(count: int, words: int = 5, seed: int = 1, progress: Progress | None = None) -> Strokes:
+    """``count`` lines of at most so many ``words``, of all symbols that fonts have, in STYLES, their conditions."""
     random = np.random.default_rng(seed)
     styles = [list(STYLES)[k] for k in random.integers(len(STYLES), size=count)]
-    texts = [_any_text(random) for _ in styles]
+    texts = [_any_text(words, random) for _ in styles]
     lines = [set_line(text, style, random)[0] for text, style in zip(texts, styles)]
     if progress:
         progress(count, count)
@@ -95,10 +95,10 @@ def set_line(text: str, style: str, random: np.random.Generator) -> tuple[np.nda
     return _write(text, font, random, slant=(slant, 0.08), speed=(3.6, 4.8))
 
 
-def _any_text(random: np.random.Generator) -> str:
-    """One to five words or rows of symbols, with capitals and signs."""
+def _any_text(words: int, random: np.random.Generator) -> str:
+    """Words or rows of symbols, with capitals and signs."""
     known, found = _WORDS.split(), []
-    for kind in random.random(random.integers(1, 6)):
+    for kind in random.random(random.integers(1, words + 1)):
         word = known[random.integers(len(known))]
         if kind < 0.15:
             word = word.upper()[:5]
@@ -152,7 +152,10 @@ def _write(
 
 
 def _set(text: str, font: str, spacing: float, space: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The glyphs of a text side by side: points, ends of strokes, and letters by their places. A letter that starts where the previous one ended continues its stroke."""
+    """The glyphs of a text side by side: points, ends of strokes, and places of their letters in the text.
+
+    A letter that starts where the previous one ended continues its stroke.
+    """
     glyphs = _glyphs(font)
     joined = font in ("scripts", "cursive")  # letters of these fonts touch, so no spacing is added
     points: list[np.ndarray] = []

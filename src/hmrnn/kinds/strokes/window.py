@@ -68,6 +68,11 @@ class Window(nn.Module):
         size, width = self.sizes
         return Place(*(like.new_zeros(B, n) for n in (size, width, size, self.components)))
 
+    def past(self, place: Place, text: Tensor) -> Tensor:
+        """(B,): by how many letters the strongest component has left the last letter of ``text`` (B, U) behind."""
+        strongest = self.moves(place.h)[:, : self.components].argmax(1, keepdim=True)
+        return place.at.gather(1, strongest)[:, 0] - (text > 0).sum(1) + 1
+
     def forward(self, x: Tensor, text: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor, Place]:
         """Points (T, B, 3) of lines that say ``text`` (B, U), indices of letters from 1, with zeros after the last.
 
@@ -114,7 +119,7 @@ def encode_texts(texts: Sequence[str], alphabet: Sequence[str], *, replace: bool
     if unknown and not replace:
         known = "".join(alphabet)
         raise InputError(f"the model has never seen {unknown[0]!r} written; it knows {known}")
-    encoded = np.zeros((len(texts), -(-max(map(len, texts)) // 16) * 16), np.int64)
+    encoded = np.zeros((len(texts), max(map(len, texts)) // 16 * 16 + 16), np.int64)
     for row, text in zip(encoded, texts):
         row[: len(text)] = [places.get(letter, 0) for letter in text]
     return encoded

@@ -83,13 +83,13 @@ def draw_line(
 
     A line that has ended by itself has NaN.
     """
-    over = np.zeros(start.shape[1], bool)
-    for step in itertools.islice(draw(Reader(model, len(over), condition), start, seeded(seed), **how), points):
+    over, reader = np.zeros(start.shape[1], bool), Reader(model, start.shape[1], condition)
+    for step in itertools.islice(draw(reader, start, seeded(seed), **how), points):
         found = check_jump(step[:, :POINT_SIZE], how.get("temperature", 1.0)).numpy().copy()
         found[over] = np.nan
         yield found
         if model.config.halt:
-            over |= step[:, POINT_SIZE].numpy() > 0
+            over |= model.ends(step, reader.state, condition).numpy()
             if over.all():
                 return
 

@@ -1,10 +1,11 @@
 // Draw: the segments of strokes that are drawn on the pad or generated. Points are in pixels of the pad. The hidden field
-// "strokes" holds the code of a drawing by hand, so that a link has it.
+// "strokes" holds the code of a drawing by hand, so that a link has it. Models that read handwriting say what is drawn.
 
 import { file, lines } from "/static/api.js";
 import { decoded, encoded } from "/static/strokes/code.js";
 import { Panel } from "/static/panel.js";
 import { Segmentation } from "/static/segmentation.js";
+import { element } from "/static/view.js";
 
 const id = (name) => document.getElementById(name);
 const NEAR = 4; // pixels: a point closer to the last one is skipped
@@ -17,19 +18,22 @@ export function open(page, models) {
 class Draw {
   constructor(page, models) {
     this.page = page;
-    this.models = models;
+    this.models = models.filter(({ reads }) => reads === "strokes");
+    this.readers = models.filter(({ reads }) => reads === "transcripts");
     this.points = []; // {x, y, up}
+    this.letters = []; // of each point, its place in this.text
+    this.text = "";
+    this.style = null; // the drawing in whose hand texts are written
     this.found = null;
     this.down = false;
     this.marked = null;
-    page.fill(id("draw-model"), models);
+    page.fill(id("draw-model"), this.models);
     id("points").max = page.limits.points;
     id("bias").addEventListener("input", () => { document.querySelector('output[for="bias"]').textContent = id("bias").value; });
-    for (const name of ["draw-model", "bias", "points", "draw-seed", "draw-condition"]) id(name).addEventListener("input", () => page.remember());
+    for (const name of ["draw-model", "bias", "points", "draw-seed", "draw-condition", "draw-text", "draw-says"]) id(name).addEventListener("input", () => page.remember());
     id("draw-model").addEventListener("change", () => { this.#levels(); this.#read(); });
-    id("draw-model").addEventListener("input", () => page.offer("draw", this.model));
-    page.offer("draw", this.model);
-    id("draw-condition").addEventListener("change", () => this.#read());
+    id("draw-model").addEventListener("input", () => this.#offer());
+    for (const name of ["draw-condition", "draw-says"]) id(name).addEventListener("change", () => this.#read());
     id("draw-level").addEventListener("change", () => this.#paint());
     id("compose").addEventListener("click", () => this.#compose());
     id("wipe").addEventListener("click", () => this.#wipe());
@@ -40,6 +44,8 @@ class Draw {
     for (const end of ["pointerup", "pointercancel"]) this.pad.addEventListener(end, () => this.#lift());
     new ResizeObserver(() => this.resize()).observe(this.pad);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#paint());
+    for (const name of ["compose", "draw-model", "draw-level"]) id(name).disabled = !this.model;
+    this.#offer();
     this.#levels();
   }
 
@@ -60,12 +66,20 @@ class Draw {
     this.#paint();
   }
 
+  // Show the fields that the model has a use for.
+  #offer() {
+    this.page.offer("draw", this.model);
+    for (const field of document.querySelectorAll("#draw .writes")) field.hidden = !this.model?.writes;
+    id("draw-points").hidden = Boolean(this.model?.writes);
+  }
+
   #levels() {
     const chosen = id("draw-level").value;
     id("draw-level").replaceChildren();
-    for (let level = 1; level < this.model.layers.length; level++) {
+    for (let level = 1; level < (this.model?.layers.length ?? 0); level++) {
       id("draw-level").add(new Option(`level ${level}`, String(level - 1)));
     }
+    if (this.model?.writes) id("draw-level").add(new Option("letters", String(this.model.layers.length - 1)));
     const last = id("draw-level").options.length - 1; // the level of the longest segments, unless a valid one is chosen
     id("draw-level").value = chosen !== "" && chosen <= last ? chosen : last;
   }
@@ -79,10 +93,13 @@ class Draw {
   #clear() {
     this.stop?.abort();
     this.points = [];
+    this.letters = [];
+    this.text = "";
     this.found = null;
     this.written = false;
+    this.style = null;
     id("draw-panels").replaceChildren();
-    id("draw-status").textContent = "";
+    for (const name of ["draw-status", "draw-letters", "draw-read"]) id(name).textContent = "";
     this.page.problem("draw", null);
   }
 
@@ -147,23 +164,44 @@ class Draw {
       const before = this.points[i - 1] ?? { x, y };
       return [x - before.x, y - before.y, up];
     });
-    return { model: this.model.model, steps, ...this.page.condition("draw", this.model) };
+    const says = this.model?.writes ? { says: this.written ? this.text : id("draw-says").value } : {};
+    return { model: this.model?.model, steps, ...says, ...(this.model ? this.page.condition("draw", this.model) : {}) };
   }
 
   async #read() {
-    if (this.points.length < 2) return this.#paint();
+    if (this.points.length < 2 || this.written) return this.#paint();
+    if (this.readers.length) this.#transcribe();
+    if (!this.model || (this.model.writes && !id("draw-says").value.trim())) return;
     const found = new Segmentation();
     await this.#follow("/api/strokes/read", this.#request(), found, () => {});
   }
 
+  // Show what the points say, as the first model that reads handwriting has it.
+  async #transcribe() {
+    const steps = this.#request().steps, before = this.points;
+    try {
+      for await (const { text, probability } of lines("/api/transcripts/read", { model: this.readers[0].model, steps })) {
+        if (this.points === before) id("draw-read").textContent = `reads “${text}” (${Math.round(100 * probability)} %)`;
+      }
+    } catch (error) {
+      this.page.problem("draw", error.message);
+    }
+  }
+
   async #compose() {
     if (![id("points"), id("draw-seed")].every((field) => field.reportValidity())) return;
+    const drawn = !this.written && this.points.length > 1 && id("draw-says").value.trim();
+    const style = !this.model.writes ? null : drawn ? this.#request() : this.style;
     this.#wipe();
     this.written = true;
+    this.style = style;
+    this.text = this.model.writes ? id("draw-text").value : "";
+    id("draw-letters").replaceChildren(...[...this.text].map((letter) => element("span", "", letter)));
     const seed = id("draw-seed").value.trim();
     const request = {
-      model: this.model.model, points: Number(id("points").value), bias: Number(id("bias").value),
-      seed: seed === "" ? null : Number(seed), ...this.page.condition("draw", this.model),
+      model: this.model.model, points: this.model.writes ? this.page.limits.points : Number(id("points").value),
+      bias: Number(id("bias").value), seed: seed === "" ? null : Number(seed),
+      ...this.page.condition("draw", this.model), ...(this.model.writes ? { text: this.text, style } : {}),
     };
     const made = [];
     let x = 0, y = 0;
@@ -173,8 +211,16 @@ class Draw {
         y += dy;
         made.push({ x, y, up });
       }
+      this.letters.push(...(part.letters ?? []));
       this.points = this.#fitted(made);
+      this.#point(this.letters.length - 1);
     });
+    if (this.readers.length && this.written) this.#transcribe();
+  }
+
+  // Mark the letter that a point belongs to.
+  #point(index) {
+    [...id("draw-letters").children].forEach((letter, k) => letter.classList.toggle("here", k === this.letters[index]));
   }
 
   // Points moved and scaled to fill the pad.
@@ -196,6 +242,7 @@ class Draw {
       legend: "o: the pen writes; ^: the pen is lifted after this point",
       at: (index) => {
         this.marked = index;
+        this.#point(index ?? this.letters.length - 1);
         this.#paint();
       },
       downloads: [
@@ -227,7 +274,8 @@ class Draw {
 
   // The lines from point to point, each with the number of its segment; null if it has not been read.
   *#strokes() {
-    const boundaries = this.found?.levels[Number(id("draw-level").value)]?.boundaries ?? [];
+    const boundaries = this.found?.levels[Number(id("draw-level").value)]?.boundaries
+      ?? this.letters.map((letter, i) => letter !== this.letters[i + 1]);
     let segment = 0;
     for (let i = 0; i < this.points.length; i++) {
       const from = this.points[Math.max(0, i - 1)], to = this.points[i];
