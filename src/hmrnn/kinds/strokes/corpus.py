@@ -81,7 +81,8 @@ def read_collection(config: StrokeData, progress: Progress | None = None) -> Str
     """All strokes that ``config`` names, before short lines are left out and the rest is split."""
     if config.format in ("handwritten", "fonts"):
         if config.format == "fonts":
-            how, make = (config.lines, config.words), partial(synthetic.set_lines, config.lines, config.words)
+            how: tuple[int, ...] = (config.lines, config.words)
+            make = partial(synthetic.set_lines, config.lines, config.words)
         else:
             how, make = (config.lines,), partial(synthetic.write_lines, config.lines)
         key = [config.format, synthetic.VERSION, *how]
