@@ -32,16 +32,10 @@ def prepare(model: Any, config: Config) -> None:
             raise InputError(f"is not for {where}; leave it out", setting=f"regularise.{setting}", value=value)
     if d.bias:
         model.rnn.set_detector_bias(d.bias)
-    start_gains(model, model.rnn.default_gain if gain is None else gain)
-    bound_feedback(model, *d.bounds)
-
-
-@torch.no_grad()
-def start_gains(model: nn.Module, gain: float) -> None:
-    """Set the gains of layer norm on the contributions of U and V, if there is layer norm."""
     for name, parameter in model.named_parameters():
         if "gain_U" in name or "gain_V" in name:
-            parameter.fill_(gain)
+            nn.init.constant_(parameter, model.rnn.default_gain if gain is None else gain)
+    bound_feedback(model, *d.bounds)
 
 
 def new_optimizer(model: Any, t: TrainConfig, device: torch.device) -> Any:
