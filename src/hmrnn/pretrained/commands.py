@@ -92,7 +92,7 @@ class SequenceCommands(Commands):
         result = model.score([self.read(model, arguments)], progress=self.progress("scoring"))
         yield in_bits(result, result.steps, model.reads.unit)
 
-    def segment(self, model: Any, arguments: Any) -> Iterable[Section]:
+    def segment(self, model: Any, arguments: Any) -> Iterable[Section | str]:
         found = model.segment(self.read(model, arguments), progress=self.progress("segmenting"), **self.how(arguments))
         yield Section(found=found, record=found.to_dict())
 

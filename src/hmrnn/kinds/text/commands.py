@@ -72,7 +72,7 @@ class TextCommands(SequenceCommands):
         result = model.score(text, unknown=arguments.unknown, progress=self.progress("scoring"))
         yield in_bits(result, result.symbols, model.vocabulary.unit)
 
-    def segment(self, model: TextModel, arguments: Any) -> Iterator[Section]:
+    def segment(self, model: TextModel, arguments: Any) -> Iterator[Section | str]:
         if arguments.stream and arguments.out:
             yield from self._stream(model, arguments)
             return
