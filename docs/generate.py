@@ -14,7 +14,7 @@ import hmrnn
 import hmrnn.nn
 import hmrnn.nn.baselines
 from hmrnn import kind
-from hmrnn.cli.arguments import ARGUMENTS, arguments_of
+from hmrnn.cli.arguments import ARGUMENTS, TrainArguments, arguments_of
 from hmrnn.cli.parse import parser_of
 from hmrnn.config import SECTIONS
 from hmrnn.config.checks import Setting, settings_of
@@ -91,7 +91,7 @@ def commands() -> str:
     made = []
     for command in ARGUMENTS:
         of = arguments_of(command)
-        parser = parser_of(of, f"hmrnn {command}", PRESETS["text"])
+        parser = parser_of(of, f"hmrnn {command}", TrainArguments(PRESETS["text"]) if command == "train" else None)
         usage = parser.format_usage().removeprefix("usage: ").strip()
         what, *examples = (parser.description or "").split("\n  ")
         made += [f"## hmrnn {command}", _plain(what), f"```text\n{usage}\n```"]

@@ -13,10 +13,7 @@ import math
 import os
 import random
 import shutil
-import struct
-import sys
 import tarfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,8 +33,7 @@ from hmrnn.config.checks import settings_of
 from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.corpus import load_strokes
-from hmrnn.kinds.strokes.files import read_strokes, save_archive, save_strokes
-from hmrnn.kinds.strokes.iamondb import read_line
+from hmrnn.kinds.strokes.files import save_archive, save_strokes
 from hmrnn.kinds.strokes.settings import StrokeData
 from hmrnn.kinds.strokes.strokes import Strokes
 from hmrnn.kinds.text.corpus import load_corpus
@@ -112,65 +108,12 @@ def stroke_archives(folder: Path) -> Target:
     return run
 
 
-LITERALS = (
-    "None", "True", "False", "...", "0", "1", "-1", "3", "5", "5L", "0x5", "1_0", "2.0", "1e999", "nan", "2j", "9" * 20,
-    "9" * 5000, "''", "'a'", "'<f4'", "'<f8'", "'>i2'", "'|b1'", "'|S0'", "'|S3'", "'<U2'", "'|O'", "'|V8'", "'<c16'",
-    "'<f3'", "'f4,f4'", "'(9,)f4'", "'<U999999999'", "'<m8[s]'", "'\\n'", "b'<f4'", "u'<f4'", "f'<f4'", "'<f4", '"<f4"',
-    "'<f4' '<f4'", "()", "(,)", "(1)", "(1,)", "(5, 2)", "(2, 5)", "(10,)", "(True,)", "(True, True)", "(-5, -2)",
-    "(5.0, 2.0)", "(5, None)", "((5,), 2)", "('5',)", "(0, 99999999999)", f"({'1,' * 70})", "[5, 2]", "{5, 2}", "{}",
-    "{'a': 1}", "[('x', '<f4')]", "[[]]", "(" * 60_000, "(" * 5000, "[" * 500 + "]" * 500, "lambda: 0",
-    "__import__('os')", "5 if 1 else 2", "1 + 4", "\0", "\n", "\t5", "# ", "é", "\\", "}", "{",
-)  # fmt: skip
-"""Values for the header of an .npy file: Python literals of every kind, and text that is none."""
-
-
-def array_headers(folder: Path) -> Target:
-    """.npz files whose arrays have headers of any content."""
-    arrays = {"offsets": ("'<i8'", "(3,)", np.array([0, 3, 5], "<i8")), "pen_up": ("'|u1'", "(5,)", bytes(5)),
-              "points": ("'<f8'", "(5, 2)", np.arange(10.0)), "names": ("'|S1'", "(2,)", b"ab")}  # fmt: skip
-
-    def run(rng: random.Random) -> None:
-        damaged = rng.choice(sorted(arrays))
-        with zipfile.ZipFile(folder / "a.npz", "w") as file:
-            for name, (descr, shape, body) in arrays.items():
-                fields = {"descr": descr, "fortran_order": "False", "shape": shape}
-                header, version = "", 1
-                if name == damaged:
-                    version = rng.choice((1, 2, 2, 2, 2, 2, 2, 3, 255))
-                    body = rng.choice((body, body, bytes(1), bytes(rng.randrange(99))))
-                    for field in rng.sample(sorted(fields), rng.choice((0, 1, 1, 1, 2, 3))):
-                        fields[rng.choice((field, field, field, "other"))] = rng.choice(LITERALS)
-                    header = rng.choice(("", "", "", "", "", "", "", rng.choice(LITERALS)))
-                header = header or "{" + ", ".join(f"'{key}': {value}" for key, value in fields.items()) + ", }\n"
-                written = header.encode()[: 65535 if version < 2 else None]
-                size = len(written) + (rng.choice((0, 0, 0, 0, 0, 0, 0, -1, 1, 99)) if name == damaged else 0)
-                length = struct.pack("<H" if version < 2 else "<I", max(0, min(size, 65535 if version < 2 else size)))
-                data = b"\x93NUMPY" + bytes([version, 0]) + length + written + bytes(body)
-                if name == damaged and rng.randrange(8) == 0:
-                    data = mutate(rng, data)
-                file.writestr(f"{name}.npy", data)
-        assert np.isfinite(read_strokes(folder / "a.npz").steps).all()
-
-    return run
-
-
 def line_files() -> list[bytes]:
     """Line files of IAM-OnDB, made up."""
     points = "".join(f'<Point x="{100 + 7 * k % 90}" y="{50 + k}" time="{k}.5"/>\n' for k in range(9))
     stroke = f'<Stroke colour="black" start_time="1" end_time="2">\n{points}</Stroke>\n'
     head = '<?xml version="1.0" encoding="ISO-8859-1"?>\n<WhiteboardCaptureSession>\n<StrokeSet>\n'
     return [(head + stroke * n + "</StrokeSet>\n</WhiteboardCaptureSession>\n").encode() for n in (1, 2, 3, 4)]
-
-
-def xml(folder: Path) -> Target:
-    """A line file of IAM-OnDB."""
-    seeds = line_files()
-
-    def run(rng: random.Random) -> None:
-        (folder / "a01-000-01.xml").write_bytes(mutate(rng, rng.choice(seeds)))
-        assert len(read_line(folder / "a01-000-01.xml").steps) > 0
-
-    return run
 
 
 def rewritten(directory: Path, files: dict[str, bytes]) -> None:
@@ -362,7 +305,7 @@ def commands(folder: Path) -> Target:
         shown, errors = io.StringIO(), io.StringIO()
         with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
             patch.setenv("HMRNN_CACHE", str(folder / "cache"))
-            patch.setattr(sys, "stdin", io.StringIO(""))
+            tiny.stdin(patch, "")
             with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(errors):
                 try:
                     status = tiny.hmrnn(*asked)
@@ -395,8 +338,6 @@ def configs(folder: Path) -> Target:
 TARGETS: dict[str, Callable[[Path], Target]] = {
     "text loader": texts,
     "stroke archives": stroke_archives,
-    "array headers": array_headers,
-    "XML": xml,
     "checkpoint directories": checkpoints,
     "command lines": commands,
     "config JSON": configs,

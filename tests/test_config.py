@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import numpy as np
 import pytest
 
 import tiny
 from hmrnn import kind
-from hmrnn.config import SECTIONS, Config, DetectorConfig, TrainConfig
-from hmrnn.config.changes import fit
+from hmrnn.config import Config, DetectorConfig
+from hmrnn.config.changes import fit, replaced
 from hmrnn.config.checks import settings_of
 from hmrnn.config.json import from_json, to_json
 from hmrnn.kinds.text.settings import TextData
@@ -27,28 +28,6 @@ def test_presets_work_and_survive_json(name: str) -> None:
     config = PRESETS[name]
     config.check()
     assert from_json(to_json(config), Config, "here") == config
-
-
-@pytest.mark.parametrize("value", [math.inf, math.nan])
-def test_no_setting_is_infinite(value: float) -> None:
-    """JSON has no such number: a run with one would be trained and could never be read again."""
-    default, tried = tiny.DEFAULT, 0
-    for part in SECTIONS:
-        for name, usual in vars(getattr(default, part)).items():
-            if isinstance(usual, float) or name in ("recurrent_gain", "bias", "slope", "bounds"):
-                wrong = {"bias": (value,), "slope": (1.0, value), "bounds": (1.0, value)}.get(name, value)
-                changed = dataclasses.replace(getattr(default, part), **{name: wrong})
-                with refused(f"{part}.{name}"):
-                    dataclasses.replace(default, **{part: changed}).check()
-                tried += 1
-    assert tried > 20
-
-
-def test_one_symbol_cannot_be_validated_on() -> None:
-    for symbols in (0, 2):
-        dataclasses.replace(tiny.DEFAULT, train=TrainConfig(validation_symbols=symbols)).check()
-    with refused("train.validation_symbols"):
-        dataclasses.replace(tiny.DEFAULT, train=TrainConfig(validation_symbols=1)).check()
 
 
 def test_presets_are_the_papers_settings() -> None:
@@ -102,69 +81,49 @@ def test_every_field_is_explained() -> None:
             assert setting.doc, setting.name
 
 
+def beyond(kind: Any) -> list[Any]:
+    """Values that the bounds in a type forbid. JSON has no infinity: a run with one could never be read again."""
+    bounds = [one for one in getattr(kind, "__metadata__", ()) if isinstance(one, msgspec.Meta)]
+    least = [one.ge - 1 for one in bounds if one.ge is not None] + [one.gt for one in bounds if one.gt is not None]
+    most = [2 * one.le + 1 for one in bounds if one.le is not None] + [one.lt for one in bounds if one.lt is not None]
+    return [*least, *most, *([math.inf, math.nan] if get_args(kind)[:1] == (float,) else [])]
+
+
+BOUNDED = {one.name: found for one in settings_of(Config, tiny.DEFAULT) if (found := beyond(one.kind))}
 WRONG: dict[str, tuple[Any, ...]] = {
-    "model.num_layers": (0, 10_001),
-    "model.embedding_size": (-1,),
-    "model.output_size": (0,),
     "model.hidden_size": ((8, 0, 8), (8, 8), ()),
     "train.epochs": (0, 2.5),
-    "train.batch_size": (0,),
-    "train.length": (-5,),
-    "train.patience": (0,),
-    "train.accumulate": (0, 7),
-    "train.log_every": (0,),
-    "train.learning_rate": (-0.1, 0.0, math.nan, 1e16, np.float64(0.1), None),
-    "train.beta1": (1.0,),
+    "train.accumulate": (7,),
+    "train.learning_rate": (np.float64(0.1), None),
     "train.adam_rate": (0.5,),
-    "detectors.slope": ((0.1, 0.0), (math.nan, 5.0), (1.0,)),
+    "train.validation_symbols": (1,),
+    "train.recurrent_gain": (-0.1, math.inf, "1"),
+    "detectors.slope": ((0.1, 0.0), (math.nan, 5.0), (1.0, math.inf), (1.0,)),
     "detectors.temperature": ((1.0, 0.0),),
-    "detectors.discount": (1.5,),
-    "detectors.entropy": (-0.1,),
-    "train.divide_rate_by": (0.0,),
-    "train.clip_norm": (-1.0,),
-    "train.min_improvement": (-1.0,),
-    "train.divisions": (-1,),
-    "train.validate_every": (-1,),
-    "train.validation_symbols": (-1,),
-    "train.threads": (-1, 1025),
-    "train.checkpoint_every": (-1.0,),
-    "train.cool_down": (-0.5, 1.5),
     "detectors.hidden": (10**400,),
-    "detectors.bounds": ((0.0, -1.0),),
-    "train.seed": (-1, 2**64),
+    "detectors.bounds": ((0.0, -1.0), (1.0, math.nan)),
     "detectors.bias": ((0.0, 1.0, 2.0), (math.nan,)),
     "detectors.start_at_rates": (True,),
-    "regularise.weight_drop": (1.0,),
-    "regularise.dropout_embedding": (-0.1,),
-    "regularise.dropout_between": (math.nan,),
-    "regularise.dropout_output": (1.5,),
-    "regularise.zoneout": (1.0, -0.1, math.nan),
-    "regularise.average": (1.0,),
-    "regularise.weight_decay": (-1.0,),
-    "detectors.rate_weight": (-1.0,),
-    "detectors.rate_control": (-1.0, 1.0, 0.1),
-    "detectors.pull_weight": (0.1, -0.1),
-    "train.recurrent_gain": (-0.1, "1"),
+    "detectors.rate_control": (0.1,),
+    "detectors.pull_weight": (0.1,),
     "detectors.rates": ((0.5,), (0.5, 1.5), [0.3, 0.1]),
     "detectors.pull_to": ("surprise",),
     "detectors.pull_delay": (True,),
     "model.flush": ("no",),
     "data.path": ("book.txt",),
     "data.bytes": (True,),
-    "data.valid_fraction": (0.0, 0.95, math.nan),
+    "data.valid_fraction": (0.95,),
     "data.test_fraction": (0.95,),
 }
 
 
-@pytest.mark.parametrize("setting", WRONG)
+@pytest.mark.parametrize("setting", BOUNDED | WRONG)
 def test_impossible_values(setting: str) -> None:
-    part, field = setting.split(".")
     config = dataclasses.replace(tiny.DEFAULT, data=TextData(format="ptb"))
     config.check()
-    for value in WRONG[setting]:
-        changed = dataclasses.replace(getattr(config, part), **{field: value})
+    for value in (*BOUNDED.get(setting, ()), *WRONG.get(setting, ())):
         with refused() as caught:
-            dataclasses.replace(config, **{part: changed}).check()
+            replaced(config, {setting: value}).check()
         assert setting in str(caught.value)
 
 
@@ -198,16 +157,16 @@ def test_further_symbols_of_bytes_are_bytes() -> None:
         (b'{"detectors": {"estimator": "maybe"}}', ""),
         (b'{"train": []}', ""),
         (b"\xff", ""),
-        (b'{"data": {"format": "text"}, "model": {"rnn": "mamba"}}', "$.model.rnn"),
+        (b'{"data": {"format": "text"}, "model": {"rnn": "mamba"}}', "model.rnn"),
         # not passed over: a name mistyped, or one of a newer version, would give another model without a word
         (b'{"data": {"format": "text"}, "model": {"hiden_size": [4]}}', "model.hiden_size"),
         (b'{"data": {"format": "text"}, "modle": {}}', "modle"),
     ],
 )
 def test_json_that_does_not_fit_is_located(data: bytes, named: str) -> None:
-    with refused("here") as caught:
+    with refused(named) as caught:
         from_json(data, Config, "here")
-    assert named in str(caught.value)
+    assert "here" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -318,14 +277,6 @@ def test_rates_that_were_asked_for_stay() -> None:
     assert free.detectors.pull_weight == 0
     with refused("detectors.pull_weight"):
         fit(tiny.changed(preset, rates=(), pull_weight=0.4), preset).check()
-
-
-def test_detectors_of_a_network_that_has_none_cannot_be_set() -> None:
-    preset = PRESETS["ptb"]
-    assert fit(tiny.changed(preset, rnn="lstm"), preset).detectors == DetectorConfig()
-    for what in ({"slope": (0.1, 2.0)}, {"estimator": "soft"}, {"rates": (0.3, 0.1)}):
-        with refused(f"detectors.{next(iter(what))}"):
-            fit(tiny.changed(preset, rnn="gru", **what), preset).check()
 
 
 @pytest.mark.parametrize(

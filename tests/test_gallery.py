@@ -9,7 +9,6 @@ from types import ModuleType
 
 import pytest
 
-import hmrnn
 import tiny
 import tiny_strokes
 from hmrnn import checkpoint
@@ -87,16 +86,3 @@ def test_the_script_draws_them_all(
     )
     run(gallery, monkeypatch, *chosen, "--out", tmp_path / "new")
     assert {path.name for path in (tmp_path / "new").iterdir()} == set(SHOWN)
-
-
-def test_plot_timescales(models: Path, tmp_path: Path) -> None:
-    out = tmp_path / "timescales.svg"
-    text = "When the boats came back in the evening, the whole town was waiting on the pier."
-    assert tiny.hmrnn("plot", "-m", models / "text", "--figure", "timescales", text, "--out", out) == 0
-    found = hmrnn.load(models / "text").segment(text)  # type: ignore[arg-type, union-attr]
-    for level in (1, 2):
-        count = len(found.ends(level))
-        assert f"level {level}: {count} segments" in out.read_text()
-    out = tmp_path / "no.svg"
-    assert tiny.hmrnn("plot", "-m", models / "hand", "--figure", "timescales", "--out", out) == 2
-    assert not out.exists()

@@ -18,8 +18,3 @@ def test_a_cover_holds_every_group_of_values_and_is_small(strength: int) -> None
     assert len(cover) <= {2: 8, 3: 18}[strength]
     assert len(cover) == len(set(cover))
     assert cover == grid(*OPTIONS, strength=strength, full=False)
-
-
-def test_the_full_grid() -> None:
-    assert grid(*OPTIONS, full=True) == list(itertools.product(*OPTIONS))
-    assert grid("ab", (1, 2)) == list(itertools.product("ab", (1, 2)))

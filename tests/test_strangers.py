@@ -61,15 +61,3 @@ def imported(code: str) -> set[str]:
         if isinstance(node, ast.ImportFrom):
             found |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
     return found
-
-
-def test_the_search_finds_what_it_looks_for() -> None:
-    for code in (
-        "import pickle", "from pickle import loads", "import torch\ntorch.load(f)", "eval('1')", "exec(x)",
-        "import yaml", "subprocess.run(x, shell=True)", "np.load(f)", "np.load(f, allow_pickle=True)", "os.system('x')",
-    ):  # fmt: skip
-        assert list(dangers(code)), code
-    for code in ("import urllib.request", "from urllib import request", "from http.client import HTTPConnection"):
-        assert imported(code) & NETWORK, code
-    assert list(dangers("np.load(f, allow_pickle=False)\nmodel.eval()\nload(x)")) == []
-    assert len(SOURCES) > 60

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib.util
+import io
 import json
 import os
 import shlex
@@ -161,6 +162,12 @@ def hmrnn(line: str, *more: object) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     raise AssertionError("main must exit")
+
+
+def stdin(patch: pytest.MonkeyPatch, content: str | bytes) -> None:
+    """Let standard input be this."""
+    data = content.encode() if isinstance(content, str) else content
+    patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), errors="surrogateescape"))
 
 
 class Command:

@@ -76,6 +76,8 @@ class Kind:
     """What the error of a validation, if it has one, is a share of."""
     options: Mapping[str, type[Any]] = {}
     """By command, the options that only this kind has."""
+    trains: Mapping[str, str] = {}
+    """By command, such as demo, the preset that it trains."""
     presets: Mapping[str, Any] = {}
     """By name, runs that ``hmrnn train`` offers; that of files of one's own has the name of the kind."""
     notes: Mapping[str, str] = {}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +46,7 @@ def work(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     shutil.copytree(template, tmp_path / "work")
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    tiny.stdin(monkeypatch, "")
     return tmp_path / "work"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import subprocess
@@ -181,7 +180,7 @@ def test_a_terminal_with_colours(
 
 
 def test_standard_input_that_is_not_utf8(complaint: Complaint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc\xe9"), encoding="utf-8"))
+    tiny.stdin(monkeypatch, b"abc\xe9")
     assert "0xe9" in complaint("segment -m runs/story")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
 import re
 import shutil
@@ -100,7 +99,7 @@ def test_segment(work: Path, model: hmrnn.TextModel, command: tiny.Command, monk
     plain = command("segment -m runs/story 'abc de fgh'")
     assert plain == f"{expected.render(width=80)}\n{expected.updates()}\n"
     assert "\x1b" not in plain
-    monkeypatch.setattr(sys, "stdin", io.StringIO("abc de fgh\n"))  # as echo writes it
+    tiny.stdin(monkeypatch, "abc de fgh\n")  # as echo writes it
     assert command("segment --model runs/story") == plain
     (work / "text.txt").write_text("abc de fgh\n")
     assert command.json("segment -m runs/story --file text.txt --json") == expected.to_dict()

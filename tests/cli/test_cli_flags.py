@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import tiny
-from hmrnn.cli.settings import train_arguments
 
 
 @pytest.fixture(scope="module")
@@ -40,21 +39,6 @@ def test_a_flag_that_the_network_or_the_data_have_no_use_for(line: str, work: Pa
     said = command.err.splitlines()[-1]  # after a note, where the novel of the demo is not installed
     assert line.split(" --")[-1].split()[0] in said
     assert not (work / "runs" / "none").exists()
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        "--model.rnn ln-lstm --train.recurrent-gain 1 --regularise.zoneout 0.1",
-        "--model.rnn cw-rnn --model.no-layer-norm --model.modules 8",
-        "--model.rnn hrnn --detectors.estimator sample --detectors.on-copy hold --detectors.slope 0.1 5",
-        "--model.num-layers 2 --detectors.rate-weight 0.5 --detectors.bounds 0.5 0 --train.recurrent-gain 0.5",
-        "--detectors.rate-control 0 --detectors.pull-weight 0 --detectors.pull-delay 1",
-    ],
-)
-def test_a_flag_that_does_something(flags: str, work: Path) -> None:
-    arguments = train_arguments(["story.txt", *flags.split()])
-    arguments.check()
 
 
 def test_the_page_shows_the_demo_beside_the_bundled_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import json
 import lzma
 import os
@@ -21,7 +20,6 @@ import pytest
 import hmrnn
 import tiny
 from hmrnn import InputError
-from hmrnn.cli.arguments import arguments_of
 from hmrnn.config import Config
 from hmrnn.config.json import from_json
 from hmrnn.reading.vocabulary import Vocabulary
@@ -50,11 +48,6 @@ def streamed(command: tiny.Command, line: str, name: str) -> list[Any]:
     out = Path(f"found {len(list(Path().iterdir()))}")
     command(f"segment {line} --stream {name} --out", out)
     return [json.loads(one) for one in (out / f"{name}.jsonl").read_text().splitlines()]
-
-
-def given(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
-    """As standard input."""
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), errors="surrogateescape"))
 
 
 def test_plain_of_evaluate(model: hmrnn.TextModel, of_bytes: hmrnn.TextModel, command: tiny.Command) -> None:
@@ -135,19 +128,6 @@ def assert_same_but_for_line_ends(found: hmrnn.Segmentation, text: str, expected
     assert not found.boundaries[sorted(unread)].any()
 
 
-def test_bytes_are_read_as_they_are(
-    of_bytes: hmrnn.TextModel, command: tiny.Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = b"ab\r\nc\rd\r\n"
-    Path("foreign.txt").write_bytes(content)
-    given(monkeypatch, content)
-    for words in ("--file foreign.txt", ""):
-        assert command.json(f"segment -m bytes --json {words}")["text"] == "ab\r\nc\rd"
-    (record,) = streamed(command, "-m bytes", "foreign.txt")
-    assert record["text"] == "ab\r\nc\rd\r\n"
-    assert record["ends"][0][-1] == 9
-
-
 def test_the_segments_of_bytes_are_shown_as_text(of_bytes: hmrnn.TextModel, command: tiny.Command) -> None:
     found = of_bytes.segment("Ça été, 日本 \\x41 \udcff")  # ends in a byte that is not UTF-8
     found.boundaries[:] = 0
@@ -189,19 +169,14 @@ def test_bytes_need_not_be_utf8(
     text = os.fsdecode(content)
     Path("odd.bin").write_bytes(content)
     for words in (["--file", "odd.bin"], [], [text]):
-        given(monkeypatch, content)
+        tiny.stdin(monkeypatch, content)
         assert command.json("score -m bytes --json", *words)["symbols"] == 3
-        given(monkeypatch, content)
+        tiny.stdin(monkeypatch, content)
         assert "0xff" in command.refused("segment -m characters", *words)
     bits = command.json("evaluate -m bytes --streams 1 --file odd.bin --json")["bits"]
     assert bits == pytest.approx(of_bytes.score(text, primed=False).bits)
     assert command.json("score -m bytes --json --lines", text)["text"] == "a\\xffb"
     assert of_bytes.segment("a\ud800b").ends(1)[-1] == 5  # a surrogate that stands for no byte
-
-
-def test_a_prime_that_is_not_there_is_named_before_anything_is_loaded() -> None:
-    with pytest.raises(InputError, match=r"nowhere\.npz"):
-        arguments_of("generate")(prime="nowhere.npz").check()
 
 
 def test_a_text_that_names_a_file_is_that_file(model: hmrnn.TextModel, command: tiny.Command) -> None:

@@ -12,8 +12,7 @@ import pytest
 import tiny
 from hmrnn import kind as kinds
 from hmrnn.cli.arguments import ARGUMENTS
-from hmrnn.cli.parse import parse, print_help
-from hmrnn.config.changes import replaced
+from hmrnn.cli.parse import parse, parser_of
 from hmrnn.config.checks import settings_of
 from hmrnn.errors import InputError
 from hmrnn.utils.options import option
@@ -69,12 +68,6 @@ def test_only_what_is_given_is_returned() -> None:
     assert given("--quiet", "two words") == given("two words", "--quiet") == {"quiet": True, "word": "two words"}
 
 
-def test_build_replaces_what_is_given() -> None:
-    base = Example(Part(size=9), word="w")
-    assert replaced(base, {}) == base
-    assert replaced(base, {"part.fast_mode": False, "word": "v"}) == Example(Part(9, False), word="v")
-
-
 @pytest.mark.parametrize(
     ("words", "named"),
     [
@@ -118,7 +111,7 @@ def test_docstrings_are_read_for_the_help_alone(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_help_holds_every_docstring_and_default(capsys: pytest.CaptureFixture[str]) -> None:
-    print_help(Example, "example", Example(Part(size=7)))
+    parser_of(Example, "example", Example(Part(size=7))).print_help()
     text = " ".join(capsys.readouterr().out.split())
     for expected in (
         "usage: example [WORD] [OPTIONS] What it does. positional",
@@ -140,7 +133,6 @@ def test_help_holds_every_docstring_and_default(capsys: pytest.CaptureFixture[st
 def test_help_of_train_has_the_defaults_of_the_preset(words: str, epochs: int, command: tiny.Command) -> None:
     out = " ".join(command(words).split())
     assert re.search(rf"--train.epochs N [^()]*\(default: {epochs}\)", out)
-    assert out.startswith(f"Every setting, with the defaults of {words.split()[1]}.")
     assert re.search(r"--model.layer-norm, --model.no-layer-norm [^()]*\(default: on\)", out)
     assert re.search(r"--regularise.shift, --regularise.no-shift [^()]*\(default: off\)", out)
 
@@ -164,7 +156,6 @@ def test_every_option_of_a_command_has_help_and_refers_to_options_that_exist() -
         fields = {field.name: field for field in dataclasses.fields(kind)}
         for field in fields.values():
             assert field.metadata.get("needs", field.name) in fields, (name, field.name)
-            assert field.metadata.get("reads", "text") in ("text", "strokes")
 
 
 def test_an_option_of_several_kinds_has_one_help_for_all_of_them() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -119,7 +118,7 @@ def test_series(empty: None, monkeypatch: Any, command: tiny.Command) -> None:
     (found,) = command.lines("predict -m run power.csv --json")
     assert [f"{one[0]:.6g}" for one in found["answer"]] == [line[2] for line in shown[1:]]
     assert len(found["levels"][0]["ends"]) >= 1
-    monkeypatch.setattr("sys.stdin", io.StringIO("1\n2\n3\n"))
+    tiny.stdin(monkeypatch, "1\n2\n3\n")
     assert "2 channels" in command.refused("predict -m run")
     Path("gap.csv").write_text("load,temp\n1,2\n,3\n")
     assert "column load" in command.refused("predict -m run gap.csv")
@@ -133,11 +132,11 @@ def test_series(empty: None, monkeypatch: Any, command: tiny.Command) -> None:
 
 
 def test_standard_input(runs: Path, monkeypatch: Any, command: tiny.Command) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("abab\ncd\n"))
+    tiny.stdin(monkeypatch, "abab\ncd\n")
     rows = table(command("predict -m labels"))
     assert [row[2] for row in rows] == ["abab", "cd"]
     assert all(row[0] in ("ham", "spam") and 0 <= float(row[1]) <= 1 for row in rows)
-    monkeypatch.setattr("sys.stdin", io.StringIO("the dog\n"))
+    tiny.stdin(monkeypatch, "the dog\n")
     assert len(command("predict -m tags -").split("\t")[0].split()) == 2
     assert "the dog" in command.refused("predict -m tags 'the dog'")
 

@@ -6,7 +6,6 @@ import dataclasses
 import io
 import json
 import sys
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import pytest
 import hmrnn
 import tiny
 import tiny_strokes
-from hmrnn.cli import progress
 from hmrnn.kinds.text import commands
 from hmrnn.utils import inputs
 from refusals import refused
@@ -36,7 +34,7 @@ def test_a_text(model: hmrnn.TextModel, command: tiny.Command, monkeypatch: pyte
     shown = command("score -m model", TEXT)
     total = sum(model.segment(TEXT).bits[1:])
     assert shown == f"{expected.bits:.4f} bits per character  (19 predicted, {total:.0f} bits in all)\n"
-    monkeypatch.setattr(sys, "stdin", io.StringIO(TEXT + "\n"))
+    tiny.stdin(monkeypatch, TEXT + "\n")
     assert command("score -m model") == shown
     Path("text.txt").write_text(TEXT + "\n")
     record = command.json("score -m model --file text.txt --json")
@@ -82,7 +80,7 @@ def test_lines_are_counted_in_symbols_of_the_model(tmp_path: Path, command: tiny
 def test_what_cannot_be_scored(model: hmrnn.TextModel, command: tiny.Command, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_strokes.save(Path("hand"), tiny_strokes.model())
     Path("text.txt").write_text(TEXT)
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    tiny.stdin(monkeypatch, "")
     for words, named in (
         (["model"], "text"),
         (["model", "a"], "2"),
@@ -107,23 +105,3 @@ def test_a_terminal_shows_progress_and_what_is_faster(
         command(f"{name} -m model", text)
         assert (f"\r{what} \u2501" in command.err and " 100.0%\033[K\r" in command.err) == terminal
         assert (f"hmrnn {hint}" in command.err) == (len(text) > 3 and terminal)
-
-
-class Event(dict[str, Any]):
-    """One that can be watched."""
-
-
-def test_a_process_that_shows_nothing_keeps_nothing() -> None:
-    """Of a run of a million updates there are as many events."""
-    seen: list[weakref.ref[Event]] = []
-
-    def events() -> Iterator[Event]:
-        for step in range(10):
-            assert sum(one() is not None for one in seen) <= 1
-            event = Event(event="step", step=step)
-            seen.append(weakref.ref(event))
-            yield event
-            del event
-
-    nothing: Any = None
-    assert progress.follow(events(), nothing, nothing, quiet=True)["step"] == 9

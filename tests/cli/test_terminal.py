@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import sys
@@ -86,11 +85,11 @@ def test_an_endless_text_is_refused(line: str, command: tiny.Command, monkeypatc
     tiny.saved_model(Path("model"))
     with open("/dev/zero", encoding="utf-8") as endless:
         monkeypatch.setattr(sys, "stdin", endless)
-        assert "3 MiB" in command.refused(f"{line} -m model")
+        assert "3,145,728" in command.refused(f"{line} -m model")
 
 
 def test_the_largest_text_is_read(command: tiny.Command, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.saved_model(Path("model"))
     monkeypatch.setattr(inputs, "LARGEST", 6)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc de")))
+    tiny.stdin(monkeypatch, b"abc de")
     assert command.json("segment -m model --json")["text"] == "abc de"

@@ -6,12 +6,10 @@ import dataclasses
 import itertools
 
 import numpy as np
-import pytest
 from matplotlib.patches import FancyBboxPatch
 
 from hmrnn import Segmentation
-from hmrnn.plots.segments import segments
-from hmrnn.plots.text import figure3, figure4
+from hmrnn.plots.text import figure3, segments
 from refusals import refused
 
 
@@ -50,13 +48,6 @@ def test_tokens_stand_beside_each_other() -> None:
     rows = [boxes[:4], boxes[4:]]
     assert all(a.x1 < b.x0 for row in rows for a, b in itertools.pairwise(row))
     assert boxes[4].x0 < boxes[3].x0
-
-
-@pytest.mark.parametrize("draw", [segments, figure3, figure4])
-@pytest.mark.parametrize("columns", [0, -1])
-def test_a_line_holds_a_symbol(draw, columns: int) -> None:  # type: ignore[no-untyped-def]
-    with refused():
-        draw(found("ab", [{1}]), columns=columns)
 
 
 def test_too_large_for_a_figure() -> None:

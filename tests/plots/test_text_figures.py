@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.plots.curves import curves
-from hmrnn.plots.save import save_figure
+from hmrnn.plots.charts import curves
+from hmrnn.plots.style import save_figure
 from hmrnn.plots.text import figure3, figure4, fit
 from refusals import refused
 

@@ -18,7 +18,6 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.analysis import scores as boundary_scores
-from hmrnn.cli.arguments import ExploreArguments
 from hmrnn.cli.main import HELP
 from hmrnn.errors import TextNote
 from hmrnn.kinds.text.model import TextModel
@@ -66,7 +65,6 @@ def test_lists_of_bundled_models_are_complete() -> None:
     names = bundled.names()
     assert names[0] == bundled.DEFAULT
     assert names == [*filter(HELP[HELP.index("Models that come with") :].__contains__, names)]
-    assert ExploreArguments().model == tuple(names)
     for page, word in (("docs/howto/export.md", "| `{}` |"), ("docs/index.md", "[The model {}]")):
         assert [name for name in names if word.format(name) not in (ROOT / page).read_text()] == []
 
@@ -147,7 +145,7 @@ import sys
 from hmrnn.cli import main as cli
 assert cli.run(["segment", "The river flows."]) == cli.run(["score", "The river flows."]) == 0
 assert cli.run(["generate", "The river", "--length", "5"]) == 0
-import hmrnn, hmrnn.plots.curves, hmrnn.plots.save, hmrnn.plots.text, torch
+import hmrnn, hmrnn.plots.charts, hmrnn.plots.style, hmrnn.plots.text, torch
 for engine in ("auto", "reference"):  # with gradients and without
     rnn = hmrnn.HMLSTM(3, 4, engine=engine)
     rnn(torch.zeros(2, 2, 3))[0].hidden[2].sum().backward()
@@ -159,7 +157,7 @@ spared = (
 )
 found = [name for name in spared if name in sys.modules]
 hmrnn.HMClassifier()
-hmrnn.plots.curves.curves([{"event": "train", "step": 1, "bits": 2.0, "rates": [0.5]}]).canvas.draw()
+hmrnn.plots.charts.curves([{"event": "train", "step": 1, "bits": 2.0, "rates": [0.5]}]).canvas.draw()
 print(found + [name for name in ("sklearn", "matplotlib.pyplot") if name in sys.modules])
 """
     done = subprocess.run(

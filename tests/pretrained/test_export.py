@@ -14,7 +14,6 @@ import tiny
 import tiny_strokes
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.cli import arguments as flags
 from hmrnn.kinds.text.settings import TextData
 from hmrnn.pretrained import bundled
 from hmrnn.pretrained.export import export
@@ -174,7 +173,6 @@ def test_commands_use_it_where_no_model_is_named(folder: Path, command: tiny.Com
 
 def test_the_page_uses_it_where_no_model_is_named(folder: Path) -> None:
     shelf = pytest.importorskip("hmrnn.web.shelf")
-    wanted, *_ = flags.ExploreArguments().model
-    (entry,) = shelf.open_shelf([wanted]).entries
-    assert entry.name == wanted == "english-small"
+    (entry,) = shelf.open_shelf([bundled.DEFAULT])
+    assert entry.name == "english-small"
     assert entry.model.score(TEXT) == hmrnn.load("english-small").score(TEXT)

@@ -52,7 +52,7 @@ def test_fuzz_requests(record: Record, tmp_path: Path) -> None:
         save(tmp_path / name, reads, k)
     save(tmp_path / "pen", Scale((0.5, 0.0), (2.0, 3.0)), 2, "strokes")
     shelf = open_shelf([tmp_path / name for name in ("a", "a", "b", "pen")])
-    limits = dataclasses.replace(Limits(), text=100, length=20, points=20, body=4000, arriving=8, patience=2.0)
+    limits = dataclasses.replace(Limits(), text=100, length=20, points=20, body=4000)
     before = peak()
     with opened(shelf, limits) as client:
         outcome = attack.attack(page_fuzz.requests(client), INPUTS, SEED, SECONDS)

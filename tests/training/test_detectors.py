@@ -68,8 +68,8 @@ def test_what_is_advised_can_be_done(preset: str) -> None:
             flags = flags_of(advice(1, 0.0, layers - 1, held).partition("again with ")[2])
             arguments = train_arguments([preset, "--model.num-layers", str(layers), *flags])
             arguments.check()
-            assert len(arguments.detectors.rates) == layers - 1
-            assert arguments.detectors.rate_control == 0.5
+            assert len(arguments.config.detectors.rates) == layers - 1
+            assert arguments.config.detectors.rate_control == 0.5
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_what_is_advised_to_other_networks(preset: str, network: str, detectors:
     told = advice(2, 0.0, detectors, moved=False).partition("again with ")[2]
     arguments = train_arguments([preset, "--model.rnn", network, *flags_of(told)])
     arguments.check()
-    d = arguments.detectors
-    assert (len(d.rates), d.rate_weight, arguments.model.num_layers) == expected
+    d = arguments.config.detectors
+    assert (len(d.rates), d.rate_weight, arguments.config.model.num_layers) == expected
 
 
 @pytest.mark.parametrize("validate_every", [0, 4])

@@ -56,7 +56,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
         torch.manual_seed(2)
         model = found.model(found.network(config, spec), spec, config)
         assert found.page is not None
-        yield Shelf((Entry("log", "events", model, found.page(model)),))
+        yield (Entry("log", "events", model, found.page(model)),)
 
 
 @pytest.fixture

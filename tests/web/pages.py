@@ -67,7 +67,7 @@ class Server:
 
     def __init__(self, shelf: Shelf, limits: Limits) -> None:
         self.app: Any = application(shelf, limits)
-        self.worker, self.arrivals = self.app.app.state.worker, self.app.app.state.arrivals
+        self.worker = self.app.app.state.worker
         self.server = uvicorn.Server(settings(self.app, limits))
 
     @contextlib.contextmanager

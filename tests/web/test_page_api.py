@@ -8,7 +8,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import torch
@@ -16,7 +15,6 @@ from pages import CHARACTERS, opened, save
 from starlette.testclient import TestClient
 
 import tiny_strokes
-from hmrnn.analysis.record import SegmentationJSON
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError, TextNote
 from hmrnn.kinds.strokes.page import TranscriptPage, fit
@@ -233,7 +231,7 @@ def test_a_text_is_written_as_the_library_writes_it(tmp_path: Path) -> None:
 
 def test_a_drawing_is_read_by_a_model_that_reads_handwriting() -> None:
     reader = tiny_strokes.reader()
-    shelf = Shelf((Entry("reader", "transcripts", reader, TranscriptPage(reader)),))
+    shelf = (Entry("reader", "transcripts", reader, TranscriptPage(reader)),)
     with opened(shelf) as client:
         _, end = ask(client, "transcripts/read", steps=STEPS)
         [found] = shelf[0].model.predict([fit(np.array(STEPS), shelf[0].model.scale)])
@@ -288,7 +286,7 @@ def test_models_that_are_told_a_condition_and_the_time(tmp_path: Path, told: dic
     save(tmp_path / "lines", CHARACTERS, 1, "lines", classes=("a", "b"), **told)
     save(tmp_path / "pen", Scale((0.5, 0.0), (2.0, 3.0)), 4, "strokes", condition_numbers=2, halt=True, **told)
     shelf = open_shelf([tmp_path / "lines", tmp_path / "pen"])
-    text, pen = (entry.model for entry in shelf.entries)
+    text, pen = (entry.model for entry in shelf)
     with opened(shelf) as client:
         assert [model["condition"] for model in client.get("/api/models").json()["models"]] == [["a", "b"], []]
         line = TEXT.replace("\n", " ")
@@ -339,54 +337,3 @@ def test_models_are_named_without_their_paths(client: TestClient, runs: Path) ->
     assert models[0]["layers"] == [8, 8, 8]
     assert str(runs) not in answer.text
     assert answer.json()["limits"]["text"] == Limits().text
-
-
-class Part(msgspec.Struct):
-    start: int
-    segmentation: SegmentationJSON
-    given: int
-    steps: list[list[float]] | msgspec.UnsetType = msgspec.UNSET
-
-
-class End(msgspec.Struct):
-    count: int
-    seconds: float
-    end: bool
-    warning: str | msgspec.UnsetType = msgspec.UNSET
-    notes: list[str] | msgspec.UnsetType = msgspec.UNSET
-
-
-class Model(msgspec.Struct):
-    model: int
-    name: str
-    reads: str
-    script: str
-    layers: list[int]
-    operations: list[str]
-    parameters: int
-    unit: str
-    condition: list[str] | None
-    alphabet: str | msgspec.UnsetType | None = msgspec.UNSET
-
-
-class Models(msgspec.Struct):
-    version: str
-    models: list[Model]
-    limits: Limits
-
-
-def test_answers_are_of_their_types(client: TestClient) -> None:
-    types = {"models": Models, "read": Part, "write": Part, "segmentation": SegmentationJSON}
-    text, strokes = {"text": "a fox"}, {"steps": STEPS, "model": 3}
-    for path, body in {
-        "/api/models": None, "/api/text/read": text, "/api/text/segmentation": text,
-        "/api/text/write": {"prompt": "a", "length": 3}, "/api/strokes/read": strokes,
-        "/api/strokes/segmentation": strokes, "/api/strokes/write": {"points": 3, "model": 3},
-    }.items():  # fmt: skip
-        answer = client.post(path, json=body) if body else client.get(path)
-        assert answer.status_code == 200, answer.text
-        *parts, last = answer.content.splitlines()
-        kind = types[path.rpartition("/")[2]]
-        for line, of in (*((part, kind) for part in parts), (last, End if parts else kind)):
-            decoded = msgspec.json.decode(line, type=of)
-            assert json.loads(msgspec.json.encode(decoded)) == json.loads(line)  # no field is left out

@@ -13,7 +13,7 @@ from hmrnn.web.shelf import Shelf
 
 
 def test_damaged_requests_get_an_answer_of_the_interface(shelf: Shelf) -> None:
-    limits = dataclasses.replace(Limits(), text=100, length=20, points=20, body=4000, arriving=8, patience=2.0)
+    limits = dataclasses.replace(Limits(), text=100, length=20, points=20, body=4000)
     with opened(shelf, limits) as client:
         outcome = attack.attack(page_fuzz.requests(client), 200, seed=1)
     assert outcome.taken > 20

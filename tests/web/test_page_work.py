@@ -9,11 +9,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 
 import pytest
-from starlette.requests import Request
-from starlette.types import Message
 
-from hmrnn.web import work as work_module
-from hmrnn.web.answer import Arrivals
 from hmrnn.web.limits import Limits
 from hmrnn.web.refusal import Refusal
 from hmrnn.web.work import Slices, Worker
@@ -97,23 +93,6 @@ def test_more_jobs_than_allowed_are_refused_and_a_place_is_given_back() -> None:
     with_worker(Limits(jobs=2), main)
 
 
-def test_a_client_that_takes_nothing_gives_its_place_to_another() -> None:
-    log: list[str] = []
-
-    async def main(worker: Worker) -> None:
-        slow = asyncio.create_task(worker.run(numbers(1000, log, "a"), never))
-        await seen(log, "a")
-        await asyncio.sleep(1.2)
-        assert await items(worker, numbers(2)) == [b"0", b"1"]
-        with pytest.raises(Refusal) as refused:
-            await slow
-        assert refused.value.status == 408
-        await seen(log, "a closed")
-        assert log.count("a") == 1  # no more is made than is taken
-
-    with_worker(Limits(jobs=1), main)
-
-
 def test_a_job_rests_until_its_future_is_done() -> None:
     future: Future[bytes] = Future()
 
@@ -153,45 +132,6 @@ def test_a_client_that_leaves_is_not_told_how_its_future_ends() -> None:
 
     with_worker(Limits(), main)
     assert told == []
-
-
-def test_the_place_of_a_job_whose_time_is_up_at_this_moment_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_module, "STUCK", 0.0)
-
-    async def main(worker: Worker) -> None:
-        slow = asyncio.create_task(worker.run(numbers(9), never))
-        await asyncio.sleep(0.1)
-        next(iter(worker._places)).reschedule(0.0)
-        await asyncio.sleep(0)  # its time is up, and its task has not been woken yet
-        assert await items(worker, numbers(2)) == [b"0", b"1"]
-        with pytest.raises(Refusal):
-            await slow
-
-    with_worker(Limits(jobs=1), main)
-
-
-def test_the_place_of_a_body_whose_time_is_up_at_this_moment_is_free() -> None:
-    scope = {"type": "http", "method": "POST", "headers": [(b"content-type", b"application/json")]}
-
-    async def whole() -> Message:
-        return {"type": "http.request", "body": b"{}", "more_body": False}
-
-    async def nothing() -> Message:
-        await asyncio.sleep(60)
-        return {}
-
-    async def main() -> None:
-        arrivals = Arrivals(Limits(arriving=1))
-        slow = asyncio.create_task(arrivals.body(Request(scope, nothing)))
-        await asyncio.sleep(0.1)
-        next(iter(arrivals._timers)).reschedule(0.0)
-        await asyncio.sleep(0)  # its time is up, and its task has not been woken yet
-        assert await arrivals.body(Request(scope, whole)) == b"{}"
-        with pytest.raises(Refusal):
-            await slow
-        assert len(arrivals) == 0
-
-    asyncio.run(main())
 
 
 def test_a_job_has_its_time_whether_it_works_or_rests() -> None:

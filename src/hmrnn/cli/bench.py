@@ -1,18 +1,14 @@
 """``hmrnn bench``: how fast the networks train and step on this machine, beside ``torch.nn.LSTM``.
 
-Boundaries are forced at given rates, so that the results do not depend on what a random network detects; their gradient
-still reaches the detectors, as in training.
+Boundaries are forced at given rates, so that the results do not depend on what a random network detects.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import platform
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -23,10 +19,10 @@ from hmrnn import __version__, ops
 from hmrnn.analysis.sections import Section
 from hmrnn.cli.arguments import BenchArguments
 from hmrnn.cli.display import show
+from hmrnn.cli.terminal import warn
 from hmrnn.config import KEEPING
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.lstm import LSTM, engine_of
-from hmrnn.ops.cuda.captures import capturing
 from hmrnn.utils.devices import choose_device
 
 RATES = (0.21, 0.036)
@@ -48,17 +44,17 @@ class Size(NamedTuple):
         return f"{LAYERS}×{self.hidden}, {self.batch}×{self.steps}"
 
 
-SIZES = {
-    "cpu": [Size(64, 32, 100, 64), Size(128, 64, 50, 64), Size(256, 32, 100, 128), Size(512, 64, 50, 128)],
-    "cuda": [Size(512, 64, 100, 128), Size(1024, 128, 100, 128), Size(1024, 512, 100, 128)],
-}
 STREAMED = Size(512, 1, 100, 128)
+SIZES = {
+    "cpu": [Size(64, 32, 100, 64), Size(128, 64, 50, 64), Size(256, 32, 100, 128), Size(512, 64, 50, 128), STREAMED],
+    "cuda": [Size(512, 64, 100, 128), Size(1024, 128, 100, 128), Size(1024, 512, 100, 128), STREAMED],
+}
 
 
 class Subject(NamedTuple):
-    """One way to do the work of a column."""
+    """One way to do the work of a row."""
 
-    column: str
+    row: str
     engine: str
     work: Work
 
@@ -80,24 +76,23 @@ def _measured(device: str, repeats: int, precision: str) -> Iterator[Section]:
     yield Section(text=", ".join(f"{name} {value}" for name, value in about.items()))
     found = {}
     for size in SIZES[device]:
-        found[str(size)] = in_turn(training(size, device), repeats, device)
-        print(f"measured {size}", file=sys.stderr, flush=True)
-    yield Section("ms of a training step (times as fast as nn.LSTM)", table=_table(found))
-    streamed = in_turn(streaming(STREAMED, device), repeats, device, STREAMED.steps)
-    record = {"environment": about, "training step": found, "symbol": streamed}
-    yield Section("ms of a symbol, one after the other", table=_table({str(STREAMED): streamed}), record=record)
+        made = streaming(size, device) if size.batch == 1 else training(size, device)
+        found[str(size)] = in_turn(made, repeats, device)
+        warn(f"measured {size}")
+    title = "ms of a training step, or of a single sequence that is read symbol by symbol (times as fast as nn.LSTM)"
+    yield Section(title, table=_table(found), record={"environment": about, "ms": found})
 
 
-def in_turn(subjects: Iterator[Subject], repeats: int, device: str, steps: int = 1) -> dict[str, dict[str, Any]]:
-    """For each column the best of ``repeats`` times, taken in turn, of its fastest subject: ms and engine."""
+def in_turn(subjects: Iterator[Subject], repeats: int, device: str) -> dict[str, dict[str, Any]]:
+    """For each row the best of ``repeats`` times, taken in turn, of its fastest subject: ms and engine."""
     made = list(subjects)
     for subject in made * (3 if device == "cuda" else 1):  # where a first call compiles, and a second one captures
         subject.work()
     best: dict[str, dict[str, Any]] = {}
-    for column, engine, work in made * repeats:
-        found = {"ms": _time(work, device) / steps, "engine": engine}
-        best[column] = min(found, best.get(column, found), key=lambda one: one["ms"])
-    return {column: one | {"speed": best["nn.LSTM"]["ms"] / one["ms"]} for column, one in best.items()}
+    for row, engine, work in made * repeats:
+        found = {"ms": _time(work, device), "engine": engine}
+        best[row] = min(found, best.get(row, found), key=lambda one: one["ms"])
+    return {row: one | {"speed": best["nn.LSTM"]["ms"] / one["ms"]} for row, one in best.items()}
 
 
 def _table(found: dict[str, dict[str, dict[str, Any]]]) -> list[tuple[str, ...]]:
@@ -106,9 +101,10 @@ def _table(found: dict[str, dict[str, dict[str, Any]]]) -> list[tuple[str, ...]]
         ("layers×units\nsequences×steps", *(size.replace(", ", "\n") for size in found), "engine")
     ]
     for name in next(iter(found.values())):
-        cells = [columns[name] for columns in found.values()]
-        shown = (f"{one['ms']:.{0 if one['ms'] >= 100 else 2}f} ({one['speed']:.2f})" for one in cells)
-        rows.append((name, *shown, ", ".join(dict.fromkeys(cell["engine"] for cell in cells))))
+        cells = {size: column[name] for size, column in found.items() if name in column}
+        shown = {size: f"{one['ms']:.4g} ({one['speed']:.2f})" for size, one in cells.items()}
+        engines = dict.fromkeys(one["engine"] for one in cells.values())
+        rows.append((name, *(shown.get(size, "") for size in found), ", ".join(engines)))
     return rows
 
 
@@ -118,13 +114,11 @@ def training(size: Size, device: str) -> Iterator[Subject]:
     x = torch.randn(size.steps, size.batch, size.input, device=device)
     sizes = (size.input, size.hidden, LAYERS)
     theirs = nn.LSTM(*sizes, device=device)
-    yield from _theirs(_step(theirs, partial(_top, theirs, x)), device)
-    if device == "cuda":
-        yield Subject("nn.LSTM", "cuDNN, CUDA graph", captured(_step(theirs, partial(_top, theirs, x))))
+    yield from _theirs(_step(theirs, lambda network: network(x)[:1]), device)
     for layer_norm in (False, True):
         lstm = LSTM(*sizes, layer_norm=layer_norm, device=device)
         name = f"hmrnn.nn.LSTM{', layer norm' if layer_norm else ''}"
-        yield Subject(name, engine_of("auto", lstm.layers()[0]), _step(lstm, partial(_top, lstm, x)))
+        yield Subject(name, engine_of("auto", lstm.layers()[0]), _step(lstm, lambda network: network(x)[:1]))
     z = forced_boundaries(size).to(device)
     cells: dict[str, dict[str, Any]] = {
         "HM-LSTM": HELD, "HM-LSTM, layer norm": HELD | {"layer_norm": True}, "the paper's cell": {},
@@ -132,26 +126,15 @@ def training(size: Size, device: str) -> Iterator[Subject]:
     for name, options in cells.items():
         rnn = HMLSTM(*sizes, **options, device=device)
         chosen = ops.choose_engine("auto", x.device, rnn.options(), x.dtype)
-        yield Subject(name, chosen, _step(rnn, partial(_hidden, rnn, x, z)))
+        yield Subject(name, chosen, _step(rnn, lambda network: network(x, boundaries=z)[0].hidden))
 
 
-def _top(lstm: nn.Module, x: Tensor) -> Sequence[Tensor]:
-    return [lstm(x)[0]]
-
-
-def _hidden(rnn: HMLSTM, x: Tensor, z: Tensor) -> Sequence[Tensor]:
-    """h of all layers with forced boundaries, whose gradient goes to the detectors."""
-    options = dataclasses.replace(rnn.options(), straight_through=True)
-    return ops.hmlstm(x, rnn.layers(), rnn.initial_state(x.shape[1]), options, boundaries=z).hidden
-
-
-def _step(network: nn.Module, outputs: Callable[[], Sequence[Tensor]]) -> Work:
+def _step(network: nn.Module, outputs: Callable[[Any], Sequence[Tensor]]) -> Work:
     gradients: list[Tensor] = []
 
     def work() -> None:
-        for p in network.parameters():
-            p.grad = None
-        made = outputs()
+        network.zero_grad()
+        made = outputs(network)
         gradients[:] = gradients or [torch.randn_like(h) for h in made]
         torch.autograd.backward(made, gradients)
 
@@ -164,22 +147,22 @@ def streaming(size: Size, device: str) -> Iterator[Subject]:
     x = torch.randn(size.steps, size.batch, size.input, device=device)
     lstm = nn.LSTM(size.input, size.hidden, LAYERS, device=device)
 
-    before: list[Any] = [None, None]  # where the next call goes on
-
     @torch.no_grad()
     def theirs() -> None:
+        state = None
         for x_t in x:
-            _, before[0] = lstm(x_t[None], before[0])
+            _, state = lstm(x_t[None], state)
 
     yield from _theirs(theirs, device)
     rnn = HMLSTM(size.input, size.hidden, LAYERS, **HELD, device=device)
     z = forced_boundaries(size).to(device)
 
     def ours() -> None:
+        state = None
         for x_t, z_t in zip(x, z):
-            before[1] = rnn.step(x_t, before[1], boundaries=z_t).state
+            state = rnn.step(x_t, state, boundaries=z_t).state
 
-    yield Subject("rnn.step", ops.choose_engine("auto", x.device, rnn.options(), x.dtype), ours)
+    yield Subject("HM-LSTM", ops.choose_engine("auto", x.device, rnn.options(), x.dtype), ours)
 
 
 def forced_boundaries(size: Size, rates: tuple[float, ...] = RATES) -> Tensor:
@@ -193,36 +176,14 @@ def forced_boundaries(size: Size, rates: tuple[float, ...] = RATES) -> Tensor:
 def _theirs(work: Work, device: str) -> Iterator[Subject]:
     """The ways to run nn.LSTM, of which the fastest counts: oneDNN is slow on some CPUs."""
     yield Subject("nn.LSTM", "oneDNN" if device == "cpu" else "cuDNN", work)
+
+    def without_onednn() -> None:
+        with torch.backends.mkldnn.flags(enabled=False):
+            work()
+
     if device == "cpu":
-        yield Subject("nn.LSTM", "no oneDNN", partial(without_onednn, work))
-
-
-def without_onednn(work: Work) -> None:
-    """Do ``work`` with oneDNN switched off."""
-    warnings.filterwarnings("ignore", message="TF32 acceleration")  # a warning of torch about the switch
-    with torch.backends.mkldnn.flags(enabled=False):
-        work()
-
-
-def captured(work: Work) -> Work:
-    """``work`` as a CUDA graph, captured by the first call and replayed by all others."""
-    graphs: list[torch.cuda.CUDAGraph] = []
-
-    def replay() -> None:
-        if graphs:
-            graphs[0].replay()
-            return
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            work()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with capturing(graph):
-            work()
-        graphs.append(graph)
-
-    return replay
+        warnings.filterwarnings("ignore", message="TF32 acceleration")  # a warning of torch about the switch
+        yield Subject("nn.LSTM", "no oneDNN", without_onednn)
 
 
 def _time(work: Work, device: str) -> float:

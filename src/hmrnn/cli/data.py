@@ -7,12 +7,11 @@ from typing import Any
 from hmrnn import kind
 from hmrnn.cli.arguments import check_kind
 from hmrnn.cli.display import show, show_progress
-from hmrnn.config import Config
 from hmrnn.config.changes import replaced
 
 
 def run(arguments: Any) -> int:
-    config = Config.load(arguments.name)
+    config = arguments.config
     config = replaced(config, {"data.path": (*config.data.path, *arguments.paths)})
     config.check()
     reads = kind.of(config)

@@ -5,29 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
-from typing import Protocol
 
 import msgspec
 
 from hmrnn.analysis.sections import Section
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.cli import terminal
-from hmrnn.cli.terminal import say, warn
+from hmrnn.cli.terminal import draw, put, say, warn
 from hmrnn.utils.files import shown
 
 FIRST, EVERY = 5.0, 60.0
 """Without a terminal: seconds until the first line of progress, and between two lines."""
+FULL, EMPTY = "\u2501\u2500"
 REDRAWN = 0.1
 """Seconds between two drawings of a bar."""
 
 
-class ShowProgress(Protocol):
-    def __call__(self, done: int, total: int, state: str = "") -> None: ...
-
-
-def show_progress(what: str) -> ShowProgress:
+def show_progress(what: str) -> Callable[..., None]:
     """A function that shows the progress on stderr: a bar on a terminal, elsewhere a line now and then."""
     start: tuple[float, int] | None = None
     due, drawn = FIRST, float("-inf")
@@ -42,10 +37,14 @@ def show_progress(what: str) -> ShowProgress:
             left = f"  {duration((total - done) * passed / (done - start[1]))} left"
         if bar and (share >= 1 or now - drawn > REDRAWN):
             drawn = now
-            terminal.show_bar(what, share, f"{left}  {state}")
+            full = round(24 * share)
+            line = f"{what} {full * FULL}{(24 - full) * EMPTY} {100 * share:5.1f}%{left}  {state}".rstrip()
+            draw(line[: shutil.get_terminal_size().columns - 1])
+            if share >= 1:
+                draw("")
         elif not bar and left and passed >= due and done < total:
             due = passed + EVERY
-            print(f"{what} {100 * share:5.1f}%{left}", file=sys.stderr, flush=True)
+            warn(f"{what} {100 * share:5.1f}%{left}")
 
     return show
 
@@ -60,15 +59,14 @@ def show(sections: Iterable[Section | str], as_json: bool = False) -> None:
     """Print sections as they come, as lines and tables, or as JSON; a string is printed as it is."""
     for one in sections:
         if isinstance(one, str):
-            sys.stdout.write(terminal.for_output(one))
+            say(one, end="")
         elif one.aside:
             warn(one.text)
         elif not as_json:
             _show(one)
         elif one.record is not None:
             plain = {name: shown(value) if isinstance(value, str) else value for name, value in one.record.items()}
-            print(msgspec.json.encode(plain).decode())
-        sys.stdout.flush()  # the next section may be long in coming
+            put(msgspec.json.encode(plain).decode())
 
 
 def _show(section: Section) -> None:
@@ -80,7 +78,7 @@ def _show(section: Section) -> None:
     for text in filter(None, (section.text, section.lines)):
         say(text)
     if isinstance(section.found, Segmentation):
-        print(segmentation(section.found, section.width))
+        put(segmentation(section.found, section.width))
 
 
 def segmentation(result: Segmentation, width: int = 0) -> str:

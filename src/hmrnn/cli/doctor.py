@@ -33,23 +33,26 @@ def run(arguments: DoctorArguments) -> int:
 
 def facts() -> dict[str, str]:
     """What there is, by name."""
-    return {
+    found = {
         "hmrnn": f"{__version__}, Python {platform.python_version()} on {platform.system()} {platform.machine()}",
-        "packages": ", ".join(f"{name} {version(name)}" for name in NEEDED),
+        "packages": ", ".join(map(version, NEEDED)),
         "engine": engine(),
         "BLAS": ", ".join(re.findall(r"BLAS_INFO=(\w+)", torch.__config__.show())) or "unknown",
         "threads": f"{torch.get_num_threads()} of {os.cpu_count()} processors (--train.threads, or OMP_NUM_THREADS)",
         "GPU": gpu(),
-        **{f"[{extra}]": extra_state(extra) for extra in EXTRAS},
     }
+    for extra, (packages, gives) in EXTRAS.items():
+        there = all(map(find_spec, packages))
+        found[f"[{extra}]"] = f"installed: {gives}" if there else f"missing: {gives}; pip install 'hmrnn[{extra}]'"
+    return found
 
 
 def version(package: str) -> str:
-    """The installed version of a package, or "missing"."""
+    """A package and its installed version, if it has one."""
     try:
-        return importlib.metadata.version(package)
+        return f"{package} {importlib.metadata.version(package)}"
     except importlib.metadata.PackageNotFoundError:
-        return "missing"
+        return f"{package} missing"
 
 
 def engine() -> str:
@@ -68,11 +71,3 @@ def gpu() -> str:
         triton = "cuda" if find_spec("triton") else "reference, as Triton is missing: pip install triton"
         return f"{', '.join(names)}; engine {triton}"
     return "none, as this torch is for CPUs" if torch.version.cuda is None else "none that torch can use"
-
-
-def extra_state(extra: str) -> str:
-    """Whether an extra is installed, and what it gives."""
-    packages, gives = EXTRAS[extra]
-    if all(find_spec(package) for package in packages):
-        return f"installed: {gives}"
-    return f"missing: {gives}; pip install 'hmrnn[{extra}]'"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hmrnn.cli.arguments.models import EXPLORED, ExploreArguments
+from hmrnn import kind
+from hmrnn.cli.arguments import ExploreArguments
 from hmrnn.errors import InputError
+from hmrnn.pretrained import bundled
 from hmrnn.utils.devices import choose_device
-
-DEMO = Path("runs", "demo")
-"""The run of ``hmrnn demo``, shown beside the bundled models if it is there and no model is named."""
 
 
 def run(arguments: ExploreArguments) -> int:
@@ -19,8 +18,7 @@ def run(arguments: ExploreArguments) -> int:
         if error.name is not None and error.name.split(".")[0] == "hmrnn":
             raise
         raise InputError(f"hmrnn explore needs {error.name}: pip install starlette uvicorn") from error
+    demos = (f"runs/{one.trains['demo']}" for one in kind.every() if "demo" in one.trains)
+    models = arguments.model or (*bundled.names(), *(place for place in demos if any(Path(place).glob("best-*"))))
     device = str(choose_device(arguments.device))
-    models = arguments.model
-    if models == EXPLORED and any(DEMO.glob("best-*")):
-        models += (str(DEMO),)
     return serve(models, host=arguments.host, port=arguments.port, names=arguments.name, device=device)

@@ -59,13 +59,6 @@ Models that come with hmrnn: {", ".join(bundled.names())}; {bundled.DEFAULT} is 
 hmrnn --version prints the version.
 """
 
-ELSEWHERE = {
-    "report": "hmrnn train writes report.html at its end",
-    "finetune": "fine-tune by hmrnn train FILE --from MODEL",
-    "test": "measure by hmrnn evaluate",
-    "sample": "sample by hmrnn generate",
-}
-"""What to do instead of commands that there are not."""
 OF_MODELS = ("evaluate", "score", "segment", "generate", "predict")
 """The commands that are what a kind of data makes of them."""
 NO_MEMORY = re.compile(
@@ -135,8 +128,9 @@ def run(words: list[str]) -> int:
         return 0
     name, rest = words[0], words[1:]
     if name not in ARGUMENTS:
-        hint = f"; {ELSEWHERE[name]}" if name in ELSEWHERE else did_you_mean(name, ARGUMENTS)
-        raise InputError(f"unknown command {name!r}; expected one of {', '.join(ARGUMENTS)} (see hmrnn --help){hint}")
+        known = ", ".join(ARGUMENTS)
+        hint = did_you_mean(name, ARGUMENTS)
+        raise InputError(f"unknown command {name!r}; expected one of {known} (see hmrnn --help){hint}")
     arguments: Any = ARGUMENTS[name]
     try:
         arguments = parsed(name, rest)

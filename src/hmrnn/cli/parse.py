@@ -45,11 +45,6 @@ def parse(
     }
 
 
-def print_help(kind: type, program: str, default: Any, **which: Collection[str]) -> None:
-    """Print the help of ``kind``, with the values of ``default`` as the defaults; ``which`` as of :func:`parser_of`."""
-    parser_of(kind, program, default, **which).print_help()  # type: ignore[arg-type]
-
-
 _plain_types: Any = functools.cache(typing.get_type_hints)
 
 
@@ -96,7 +91,7 @@ def parser_of(
     for name, part in {one.name.partition(".")[0]: one.owner for one in settings if "." in one.name}.items():
         groups[name] = parser.add_argument_group(name, None if only else textwrap.fill(_paragraph(part), WIDTH))
     for setting in settings:
-        alias = getattr(kind, "ALIASES", {}).get(setting.name)
+        alias = getattr(kind, "FLAGS", {}).get(setting.name)
         _add(groups[setting.name.rpartition(".")[0]], setting, alias, setting.doc if explain else "", lacks)
     return parser
 

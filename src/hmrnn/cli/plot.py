@@ -8,8 +8,8 @@ from typing import Any
 from hmrnn.cli.models import opened
 from hmrnn.cli.terminal import say
 from hmrnn.errors import InputError
-from hmrnn.plots.curves import curves
-from hmrnn.plots.save import check_figure_path, save_figure
+from hmrnn.plots.charts import curves
+from hmrnn.plots.style import check_figure_path, save_figure
 from hmrnn.pretrained import bundled
 from hmrnn.training.metrics import read_metrics
 from hmrnn.utils.options import named

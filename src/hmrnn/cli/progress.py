@@ -25,7 +25,6 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
         return collections.deque(events, maxlen=1).pop()
     try:
         say(_headline(trainer, run))
-        sys.stdout.flush()
     except OSError as error:
         discard_stdout()
         raise InputError(f"the output cannot be written ({error.strerror}), so training does not start") from error
@@ -39,7 +38,7 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
                 advance(event["step"], total, state)
             case "train":
                 state = _state(event, trainer.measure, trainer.task.reads.unit)
-                if not sys.stderr.isatty():
+                if not (sys.stderr.isatty() and sys.stdout.isatty()):
                     tell(f"epoch {event['epoch']:.2f}  step {event['step']} of {total}  {state}")
             case "valid":
                 mark = "  (best so far)" if event["best"] else ""
@@ -69,7 +68,6 @@ def _printer() -> Callable[[str], None]:
         try:
             if not failed:
                 say(text)
-                sys.stdout.flush()
         except OSError as error:
             failed = True
             discard_stdout()

@@ -17,7 +17,7 @@ from hmrnn.analysis.sections import Section
 from hmrnn.cli.display import duration, show_progress
 from hmrnn.config.json import to_json
 from hmrnn.nn.predictor import shown_sizes
-from hmrnn.plots.curves import curves
+from hmrnn.plots.charts import curves
 from hmrnn.plots.style import styled, superscript
 from hmrnn.pretrained.load import load
 from hmrnn.training.rundir import RunDirectory

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable
 
 from hmrnn import __version__, kind
-from hmrnn.cli.arguments import ARGUMENTS, ShellArguments, arguments_of
+from hmrnn.cli.arguments import ARGUMENTS, ShellArguments, TrainArguments, arguments_of, usual
 from hmrnn.cli.parse import parser_of
 
 TARGETS = ("train", "data")
@@ -45,9 +45,9 @@ def run(arguments: ShellArguments) -> int:
 
 
 def parsers(explain: bool = False) -> dict[str, argparse.ArgumentParser]:
-    """The parser of each command; that of ``train`` is of the preset text."""
-    text = {"train": kind.presets()["text"]}
-    return {one: parser_of(arguments_of(one), f"hmrnn {one}", text.get(one), explain=explain) for one in ARGUMENTS}
+    """The parser of each command; that of ``train`` is for the usual kind of data."""
+    run = {"train": TrainArguments(kind.presets()[usual().name])}
+    return {one: parser_of(arguments_of(one), f"hmrnn {one}", run.get(one), explain=explain) for one in ARGUMENTS}
 
 
 def first_words(name: str, parser: argparse.ArgumentParser) -> list[str]:

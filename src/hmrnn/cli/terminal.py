@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -22,38 +21,29 @@ def for_output(text: str) -> str:
     return escaped(text, keep="\n\t") if sys.stdout.isatty() else text
 
 
-def say(text: str) -> None:
+def say(text: str, end: str = "\n") -> None:
     """Print a line that may hold names or text from files."""
-    end_bar()
-    print(for_output(text))
+    put(for_output(text), end)
+
+
+def put(text: str, end: str = "\n") -> None:
+    """Print a line at once, as it is: the next may be long in coming."""
+    draw("")
+    print(text, end=end, flush=True)
 
 
 def warn(text: str) -> None:
     """Print a line on stderr."""
-    end_bar()
+    draw("")
     print(escaped(text), file=sys.stderr)
 
 
-_bar_shown = False
+_drawn = False
 
 
-def show_bar(what: str, share: float, left: str) -> None:
-    """Draw a progress bar on the current line of the terminal; it is erased when ``share`` is 1."""
-    global _bar_shown
-    full = round(24 * share)
-    bar = full * "\u2501" + (24 - full) * "\u2500"
-    line = f"{what} {bar} {100 * share:5.1f}%{left}".rstrip()
-    sys.stderr.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\033[K")
-    _bar_shown = True
-    if share >= 1:
-        end_bar()
-    sys.stderr.flush()
-
-
-def end_bar() -> None:
-    """Erase the bar, if there is one, so that the next line does not run into it."""
-    global _bar_shown
-    if _bar_shown:
-        sys.stderr.write("\r\033[K")
-        sys.stderr.flush()
-        _bar_shown = False
+def draw(line: str) -> None:
+    """Draw a line on stderr that the next one, or the next text, replaces; an empty one leaves nothing."""
+    global _drawn
+    if line or _drawn:
+        print(f"\r{line}\033[K", end="", file=sys.stderr, flush=True)
+    _drawn = bool(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from hmrnn.cli import display, progress
 from hmrnn.cli.arguments import TrainArguments
 from hmrnn.cli.report import write as write_report
 from hmrnn.config import Config
+from hmrnn.errors import InputError
 from hmrnn.pretrained.train import carry_out
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
@@ -55,7 +56,10 @@ def run_to_end(
     if run.writer:
         metrics = read_metrics(run.path / "metrics.jsonl")
         if (source := config.train.start_from) is not None:
-            _print_change(source, metrics, unit, per)
+            found = {line["step"]: line[unit] for line in metrics if line["event"] == "valid"}
+            if 0 in found:  # not if the lines before an interruption are lost
+                change = f"{found[0]:.4f} by {source}, {min(found.values()):.4f} fine-tuned"
+                print(f"validation part, {unit} per {per}: {change}")
         if report:
             print(f"report: {write_report(run.path, metrics, corpus)}")
         if hint:
@@ -63,8 +67,13 @@ def run_to_end(
     return 0
 
 
-def _print_change(source: str, metrics: Sequence[dict[str, Any]], unit: str, per: str) -> None:
-    """Print the validations before and after fine-tuning, unless the lines of the first are lost."""
-    found = {line["step"]: line[unit] for line in metrics if line["event"] == "valid"}
-    if 0 in found:
-        print(f"validation part, {unit} per {per}: {found[0]:.4f} by {source}, {min(found.values()):.4f} fine-tuned")
+def run_or_use(config: Config, run: RunDirectory, again: str, fresh: bool, *, report: bool = True) -> int:
+    """Train, resume an interrupted run, or find one on these data finished; exit status. ``again`` comes back here."""
+    if run.holds_run and run.config().data != config.data:
+        raise InputError(f"{run.path} holds another run; choose another --out, or remove it", setting="out")
+    if not run.holds_run or fresh:
+        return run_to_end(config, run, overwrite=fresh, again=again, report=report)
+    if run.newest_progress().get("finished"):
+        print(f"{run.path} holds a model of these data, which is used now ({again} --fresh trains again)\n")
+        return 0
+    return run_to_end(run.config(), run, resume=True, again=again, report=report)

@@ -1,14 +1,17 @@
-"""The look that all figures share: fonts, line widths and colours.
+"""The look that all figures share: fonts, line widths and colours; and how they are written to files.
 
 Figures are plain ``Figure`` objects: without pyplot they need no window system and are freed when no longer used.
 """
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hmrnn.errors import InputError
+from hmrnn.utils import files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +24,7 @@ SMALL = 7.0
 """Font size of labels inside a figure, in points."""
 LARGEST = 200
 """Inches; a PNG of 300 dpi holds 218."""
+_FIGURES = (".png", ".svg", ".pdf")
 _STYLE: dict[Any, Any] = {
     "text.usetex": False,
     "font.family": ["DejaVu Sans"],
@@ -55,12 +59,6 @@ def new_figure(width: float, height: float, **options: Any) -> Figure:
     return Figure(figsize=(width, height), facecolor="white", **options)
 
 
-def check_columns(columns: int) -> None:
-    """InputError unless a line can hold a symbol."""
-    if columns < 1:
-        raise InputError(f"columns must be at least 1; got {columns}")
-
-
 def new_page(width: float, height: float, xlim: tuple[float, float], ylim: tuple[float, float]) -> tuple[Figure, Axes]:
     """A figure, and axes that fill it without being seen."""
     figure = new_figure(width, height)
@@ -73,3 +71,25 @@ def new_page(width: float, height: float, xlim: tuple[float, float], ylim: tuple
 def superscript(number: int) -> str:
     """The number in superscript digits."""
     return str(number).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def check_figure_path(path: str | Path) -> str:
+    """The ending of a path that a figure can be written to: .png, .svg or .pdf, in a folder that there is."""
+    path = Path(path)
+    kind = path.suffix.lower()
+    if kind not in _FIGURES:
+        raise InputError(f"a figure is written as {', '.join(_FIGURES)}; got {path.name!r}: change its ending")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"cannot write {path}: {files.ADVICE}")
+    return kind
+
+
+def save_figure(figure: Figure, path: str | Path) -> Path:
+    """Write a figure as PNG (300 dpi), SVG (text stays text) or PDF, and return the path."""
+    path = Path(path)
+    kind = check_figure_path(path)
+    # Without dates the same figure gives the same file.
+    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(kind)
+    with files.replacing(path, advice=files.ADVICE) as file, styled():
+        figure.savefig(file, format=kind[1:], dpi=300, metadata=metadata)
+    return path

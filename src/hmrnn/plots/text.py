@@ -1,4 +1,4 @@
-"""Figures 3 and 4 of the paper: text with its boundaries and the norms of the hidden states."""
+"""Text with its boundaries: figures 3 and 4 of the paper, and the segments of every level as coloured blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from hmrnn.analysis.render import visible
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.plots.style import GREY, SMALL, check_columns, new_page, styled, superscript
+from hmrnn.plots.style import GREY, SMALL, new_page, styled, superscript
 
 if TYPE_CHECKING:
     from matplotlib.collections import QuadMesh
@@ -62,7 +62,6 @@ class _Page:
     """
 
     def __init__(self, segmentation: Segmentation, columns: int, layers: int) -> None:
-        check_columns(columns)
         T, levels = len(segmentation), segmentation.levels
         self.rows = [range(start, min(start + columns, T)) for start in range(0, T, columns)]
         self.pitch = _TEXT + (levels + layers) * _LINE + _GAP
@@ -153,3 +152,42 @@ def _fonts() -> dict[str, Any]:
 
     installed = set(font_manager.get_font_names())
     return {name: font_manager.get_font(font_manager.findfont(name)) for name in _FONTS if name in installed}
+
+
+# Pale shades of the colours in plots.style; neighbours differ.
+_FILLS = ("#BFDDF0", "#F9E0A8", "#BFE5D8", "#F3D3E3")
+# In inches: width of a symbol, height of a line, space between levels, left margin.
+_WIDE, _HIGH, _SPACE, _MARGIN = 0.105, 0.27, 0.16, 0.65
+
+
+def segments(segmentation: Segmentation, *, columns: int = 84) -> Figure:
+    """The text once per level, every segment a coloured block; ``columns`` characters a line, or tokens as wide."""
+    T = len(segmentation)
+    longest = max(len(visible(symbol)) for symbol in segmentation.symbols)
+    spread = 1 if longest == 1 else longest + 0.5  # cells that a token takes, with a space between two
+    columns, cell = max(1, int(columns // spread)), _WIDE * spread
+    lines = -(-T // columns)
+    levels = range(1, segmentation.levels + 1)
+    width = _MARGIN + min(T, columns) * cell + 0.1
+    pitch = lines * _HIGH + _SPACE
+    with styled():
+        from matplotlib.patches import FancyBboxPatch
+
+        figure, axes = new_page(width, len(levels) * pitch, (0, width), (len(levels) * pitch, 0))
+        for level in levels:
+            top = (level - 1) * pitch + _SPACE / 2
+            axes.text(0.05, top + _HIGH / 2, f"level {level}", va="center", fontsize=8, color=GREY)
+            for number, (start, end) in enumerate(segmentation.spans(level)):
+                for line in range(start // columns, (end - 1) // columns + 1):
+                    first, last = max(start, line * columns), min(end, (line + 1) * columns)
+                    x, y = _MARGIN + (first - line * columns) * cell, top + line * _HIGH
+                    box = FancyBboxPatch(
+                        (x + 0.01, y + 0.02), (last - first) * cell - 0.02, _HIGH - 0.04,
+                        boxstyle="round,pad=0,rounding_size=0.04", linewidth=0, facecolor=_FILLS[number % len(_FILLS)],
+                    )  # fmt: skip
+                    axes.add_patch(box)
+            for t, symbol in enumerate(segmentation.symbols):
+                x, y = _MARGIN + (t % columns + 0.5) * cell, top + (t // columns + 0.5) * _HIGH
+                shown = in_cell("" if symbol == " " else visible(symbol), 10, cell)
+                axes.text(x, y, shown.text, va="center", ha="center", fontsize=shown.size, family=shown.family)
+    return figure

@@ -19,7 +19,7 @@ from hmrnn.analysis.sections import Section
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kind import Kind
-from hmrnn.plots.lengths import timescales
+from hmrnn.plots.charts import timescales
 from hmrnn.pretrained.model import Progress
 from hmrnn.reading.score import Score
 

@@ -117,9 +117,8 @@ class Model:
 
     def figure(self, name: str, given: Any, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
         """One of ``figures`` for the segments found in ``given``."""
-        from hmrnn.plots.lengths import timescales
-        from hmrnn.plots.segments import segments
-        from hmrnn.plots.text import figure3, figure4
+        from hmrnn.plots.charts import timescales
+        from hmrnn.plots.text import figure3, figure4, segments
 
         if name == "timescales":
             lengths = [found.lengths(level) for level in range(1, found.levels + 1)]

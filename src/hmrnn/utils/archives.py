@@ -13,8 +13,8 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -46,7 +46,7 @@ _TARS = {".tar": lambda file: file, ".tgz": _UNPACKERS[".gz"], **{f".tar{end}": 
 _DAMAGED = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, tarfile.TarError, struct.error, OverflowError)
 # The dictionary in an .npy file, its keys in any order.
 _HEADER = re.compile(
-    rb"\{(?=[^}]*'descr'\s*:\s*'(?P<dtype>[^']*)')(?=[^}]*'fortran_order'\s*:\s*(?P<fortran>True|False)\b)"
+    rb"\{(?=[^}]*'descr'\s*:\s*'(?P<dtype>[<>=|]?[?biufSU]\d{0,9})')(?=[^}]*'fortran_order'\s*:\s*(?P<fortran>True|False)\b)"
     rb"(?=[^}]*'shape'\s*:\s*\((?P<shape>(?:\s*\d{1,18}\s*(?:,|(?=\))))*)\s*\))[^}]*\}\s*"
 )
 _LONGEST_HEADER = 10_000
@@ -71,20 +71,21 @@ def is_packed(path: Path) -> bool:
 
 
 def read_blocks(path: Path, report: Report) -> Iterator[bytes]:
-    """The content of a file in blocks, decompressed if it ends in .xz, .gz or .bz2."""
+    """The content of a file, which may be a pipe, in blocks; decompressed if it ends in .xz, .gz or .bz2."""
     try:
         with open(path, "rb") as file:
             stream = _UNPACKERS[path.suffix](file) if is_packed(path) else file
+            position = file.tell if file.seekable() else lambda: 0
             before = total = 0
             while block := stream.read(_BLOCK):
-                report(file.tell() - before)
-                before, total = file.tell(), total + len(block)
+                report(position() - before)
+                before, total = position(), total + len(block)
                 if total > _UNQUESTIONED and total > _RATIO * before:
                     raise InputError(
                         f"{path} unpacks to more than {_RATIO} times its size; if that is right, unpack it first"
                     )
                 yield block
-    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+    except _DAMAGED as error:
         raise InputError(f"{path} is not a whole {path.suffix} file ({error}); fetch or pack it again") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror or error})") from error
@@ -92,13 +93,17 @@ def read_blocks(path: Path, report: Report) -> Iterator[bytes]:
 
 def read_whole(path: Path, report: Report) -> bytes:
     """The content of a file of strokes, decompressed; InputError if it has more than ``LARGEST_FILE`` bytes."""
-    blocks, size = [], 0
-    for block in read_blocks(path, report):
-        blocks.append(block)
-        size += len(block)
-        if size > LARGEST_FILE:
-            raise InputError(f"{path} has more than {LARGEST_FILE:,} bytes, unpacked; split it up")
-    return b"".join(blocks)
+    return joined(str(path), read_blocks(path, report), LARGEST_FILE, "split it up")
+
+
+def joined(name: str, blocks: Iterable[bytes], most: int, advice: str) -> bytes:
+    """The blocks in one piece; InputError beyond ``most`` bytes, so that an endless file ends."""
+    data = bytearray()
+    for block in blocks:
+        data += block
+        if len(data) > most:
+            raise InputError(f"{name} has more than {most:,} bytes; {advice}")
+    return bytes(data)
 
 
 def is_tar(path: Path) -> bool:
@@ -109,7 +114,7 @@ def is_tar(path: Path) -> bool:
 def read_tar(path: Path, wanted: Callable[[str], bool], report: Report) -> Iterator[tuple[str, bytes | str]]:
     """The wanted files of a tar archive, in its order: (path inside the archive, content).
 
-    The content is a str with the reason if a file is refused: a link, a path that leaves the folder, or too large. A
+    The content is a str with the reason if a file is refused: a link, or too large. A
     damaged or truncated archive is an InputError. ``report`` receives bytes of the compressed file.
     """
     unpack = next(unpack for ending, unpack in _TARS.items() if path.name.endswith(ending))
@@ -138,8 +143,6 @@ def read_tar(path: Path, wanted: Callable[[str], bool], report: Report) -> Itera
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | str:
     """The content of a member, or the reason why it is refused."""
-    if member.name.startswith("/") or ".." in PurePosixPath(member.name).parts:
-        return "its path leaves the folder"
     if not member.isreg() or member.issparse():
         return "it is not a regular file"
     if member.size > LARGEST_MEMBER:
@@ -196,7 +199,7 @@ def read_npz(data: bytes, source: str, wanted: Collection[str]) -> dict[str, np.
             return {name: _array(file.read(info), f"{source}, array {name}") for name, info in members.items()}
     except InputError:
         raise
-    except (zipfile.BadZipFile, *_DAMAGED, ValueError, NotImplementedError, RuntimeError, OSError) as error:
+    except (zipfile.BadZipFile, *_DAMAGED, ValueError, TypeError, NotImplementedError, RuntimeError, OSError) as error:
         raise InputError(f"{source} is not a whole .npz file ({error}); write or fetch it again") from error
 
 
@@ -208,16 +211,8 @@ def _array(data: bytes, source: str) -> np.ndarray:
     end = start + int.from_bytes(data[8:start], "little")
     header = _HEADER.fullmatch(data, start, end) if end - start <= _LONGEST_HEADER else None
     if header is None or end > len(data):
-        raise InputError(f"{source} has a damaged .npy header; write or fetch it again")
-    name = header["dtype"].decode("latin-1")
-    if re.fullmatch(r"[<>=|]?O\d*", name):
-        raise InputError(f"{source} holds pickled objects, which are never loaded; save plain arrays of numbers")
-    try:
-        dtype = np.dtype(name if re.fullmatch(r"[<>=|]?(\?|[biufSU]\d{1,9})", name, re.ASCII) else "V")
-    except (TypeError, ValueError):
-        dtype = np.dtype("V")
-    if not dtype.itemsize or dtype.kind == "V":
-        raise InputError(f"{source} must hold plain numbers or strings; got {name[:40]!r}")
+        raise InputError(f"{source} does not declare plain numbers or strings (pickled objects are never loaded)")
+    dtype = np.dtype(header["dtype"].decode())
     shape = tuple(int(n) for n in header["shape"].split(b",") if n.strip())
     if math.prod(shape) * dtype.itemsize != len(data) - end:
         raise InputError(f"{source} declares shape {str(shape)[:80]} of {dtype} but has {len(data) - end:,} bytes")

@@ -24,7 +24,10 @@ def find_device(given: Any) -> torch.device:
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise InputError("this PyTorch sees no GPU; use cpu", setting="device", value=shown)
-        _check_index(device)
+        count = torch.cuda.device_count()
+        if device.index is not None and device.index >= count:
+            there = "there is 1 GPU" if count == 1 else f"there are {count} GPUs"
+            raise InputError(f"{there}, counted from cuda:0; choose one of these", setting="device", value=device)
     return device
 
 
@@ -33,14 +36,6 @@ def choose_device(name: str) -> torch.device:
     device = find_device(name)
     if device.type == "cuda":
         if device.index is None:
-            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-            _check_index(device)
+            device = find_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
         torch.cuda.set_device(device)
     return device
-
-
-def _check_index(device: torch.device) -> None:
-    count = torch.cuda.device_count()
-    if device.index is not None and device.index >= count:
-        there = "there is 1 GPU" if count == 1 else f"there are {count} GPUs"
-        raise InputError(f"{there}, counted from cuda:0; choose one of these", setting="device", value=device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hmrnn.errors import InputError, convert
@@ -32,12 +32,11 @@ def read_text(text: str | None, file: str | None, kind: str) -> str:
 
 def read_lines(text: str | None, file: str | None, kind: str) -> Iterator[str]:
     """The lines of that text, without their ends; those of standard input as they arrive."""
-    raw = getattr(sys.stdin, "buffer", None)
-    if text is not None or file is not None or raw is None:
+    if text is not None or file is not None:
         yield from LINE_END.split(read_text(text, file, kind))
         return
     _check_standard_input(file)
-    for number, data in enumerate(iter(lambda: _reading(None, lambda: raw.readline(LARGEST + 1)), b"")):
+    for number, data in enumerate(iter(lambda: sys.stdin.buffer.readline(LARGEST + 1), b"")):
         line = decoded(_limited("a line of standard input", [data]), None, kind, start=number == 0)
         yield from LINE_END.split(_without_end(line))
 
@@ -64,40 +63,11 @@ def decoded(data: bytes, path: str | None, kind: str = "", start: bool = True) -
 
 
 def read_bytes(path: str | None) -> bytes:
-    """The content of a file, unpacked, or of standard input."""
-    return _reading(path, lambda: _file(path) if path is not None else _standard_input())
-
-
-def _reading(path: str | None, take: Callable[[], bytes]) -> bytes:
-    try:
-        return take()
-    except OSError as error:
-        raise InputError(f"cannot read {path or 'standard input'}: {error.strerror}") from error
-
-
-def _file(name: str) -> bytes:
-    path = Path(os.path.expanduser(name))
-    if archives.is_packed(path):
-        return _limited(name, archives.read_blocks(path, lambda count: None))
-    with open(path, "rb") as file:  # which may be a pipe
-        return _limited(name, iter(lambda: file.read(1 << 20), b""))
-
-
-def _standard_input() -> bytes:
-    raw = getattr(sys.stdin, "buffer", None)  # not decoded, with the line ends as they are
-    if raw is None:
-        return sys.stdin.read().encode("utf-8", "surrogatepass")
-    return _limited("standard input", iter(lambda: raw.read(1 << 20), b""))
+    """The content of a file, unpacked, or of standard input, with the line ends as they are."""
+    if path is None:
+        return _limited("standard input", iter(lambda: sys.stdin.buffer.read(1 << 20), b""))
+    return _limited(path, archives.read_blocks(Path(os.path.expanduser(path)), lambda count: None))
 
 
 def _limited(name: str, blocks: Iterable[bytes]) -> bytes:
-    """The blocks in one piece; InputError beyond LARGEST bytes, so that an endless file ends."""
-    data = bytearray()
-    for block in blocks:
-        data += block
-        if len(data) > LARGEST:
-            raise InputError(
-                f"{name} is larger than {LARGEST >> 20} MiB; hmrnn segment --stream and hmrnn evaluate --file read "
-                "files of any size"
-            )
-    return bytes(data)
+    return archives.joined(name, blocks, LARGEST, "hmrnn segment --stream and evaluate --file read files of any size")

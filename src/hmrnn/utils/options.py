@@ -26,6 +26,7 @@ def flag(setting: str) -> str:
     return f"--{setting.replace('_', '-')}"
 
 
+@dataclasses.dataclass(frozen=True)
 class Options:
     """The base of a command's options."""
 
@@ -35,13 +36,12 @@ class Options:
     @classmethod
     def called(cls, setting: str) -> str:
         """How the command line calls a setting of a run."""
-        own = any(field.name == setting for field in dataclasses.fields(cls))  # type: ignore[arg-type]
+        own = any(field.name == setting for field in dataclasses.fields(cls))
         return flag(setting) if own else cls.FLAGS.get(setting, setting)
 
     def given(self) -> list[dataclasses.Field[Any]]:
         """The fields whose value is not the default."""
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        return [field for field in fields if getattr(self, field.name) not in (field.default, ())]
+        return [field for field in dataclasses.fields(self) if getattr(self, field.name) not in (field.default, ())]
 
     def check(self) -> None:
         """Raise InputError if the options cannot be right, as far as that is known without torch."""
@@ -79,4 +79,5 @@ def check_files(*paths: str) -> None:
     """Raise InputError if a file does not exist."""
     for path in paths:
         if not os.path.exists(os.path.expanduser(path)):
-            raise no_file(os.path.expanduser(path), did_you_mean(path, (), files=True))
+            words = "; text itself is read from standard input" if len(path.split()) > 1 else ""
+            raise no_file(os.path.expanduser(path), did_you_mean(path, (), files=True) or words)

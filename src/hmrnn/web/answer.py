@@ -28,14 +28,12 @@ class Answer:
     work.
     """
 
-    def __init__(
-        self, handler: Callable[[Any], Slices], kind: type[Wanted], media: str, worker: Worker, arrivals: Arrivals
-    ) -> None:
-        self.handler, self.kind, self.media, self.worker, self.arrivals = handler, kind, media, worker, arrivals
+    def __init__(self, handler: Callable[[Any], Slices], kind: type[Wanted], media: str, worker: Worker) -> None:
+        self.handler, self.kind, self.media, self.worker = handler, kind, media, worker
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            body = await self.arrivals.body(Request(scope, receive))
+            body = await arrived(Request(scope, receive), self.worker.limits)
             wanted = decode(body, self.kind, self.worker.limits)
             work, gone = asyncio.ensure_future(self._stream(wanted, send)), asyncio.ensure_future(_gone(receive))
             try:
@@ -76,48 +74,21 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-class Arrivals:
-    """The bodies that are arriving. They take no place in the queue, so slow clients keep nobody from it.
-
-    When there are too many, the one that began first is refused: whoever sends at once is never that one.
-    """
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self._timers: dict[asyncio.Timeout, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._timers)
-
-    async def body(self, request: Request) -> bytes:
-        """The whole body, if it is JSON, short enough and comes in time."""
-        limits = self.limits
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-            raise Refusal("type", "the body must be JSON, sent as application/json", connection="close")
-        too_large = Refusal("too large", f"a request may have {limits.body:,} bytes", connection="close")
-        body = bytearray()
-        try:
-            async with asyncio.timeout(limits.patience) as timer:
-                self._make_room()
-                self._timers[timer] = None
-                try:
-                    async for piece in request.stream():
-                        body += piece
-                        if len(body) > limits.body:
-                            raise too_large
-                finally:
-                    self._timers.pop(timer, None)
-        except TimeoutError as error:
-            late = f"the body must arrive within {limits.patience:g} seconds, or sooner while many others do"
-            raise Refusal("slow", late, connection="close") from error
-        return bytes(body)
-
-    def _make_room(self) -> None:
-        while len(self._timers) >= self.limits.arriving:
-            oldest = next(iter(self._timers))
-            del self._timers[oldest]
-            if not oldest.expired():  # its time may be up at this moment
-                oldest.reschedule(asyncio.get_running_loop().time())
+async def arrived(request: Request, limits: Limits) -> bytes:
+    """The whole body, if it is JSON, short enough and comes in time. It takes no place in the queue."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        raise Refusal("type", "the body must be JSON, sent as application/json", connection="close")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limits.patience):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > limits.body:
+                    raise Refusal("too large", f"a request may have {limits.body:,} bytes", connection="close")
+    except TimeoutError as error:
+        late = f"the body must arrive within {limits.patience:g} seconds"
+        raise Refusal("slow", late, connection="close") from error
+    return bytes(body)
 
 
 def decode(body: bytes, kind: type[W], limits: Limits) -> W:

@@ -46,7 +46,8 @@ class Guard:
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *ENCODED]
+                own = ((name.encode(), value.encode()) for name, value in HEADERS.items())
+                message["headers"] = [*message.get("headers", ()), *own]
             await send(message)
 
         headers = Headers(scope=scope)
@@ -61,9 +62,6 @@ class Guard:
             await Refusal("origin", message, connection="close").response()(scope, receive, guarded)
         else:
             await self.app(scope, receive, guarded)
-
-
-ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 def _name(host: str) -> str | None:

@@ -21,13 +21,11 @@ class Limits:
     """Symbols to generate."""
     points: int = 5_000
     """Points of a drawing to read, or of handwriting to generate."""
-    arriving: int = 256
-    """Bodies that may be arriving at a time; one more, and the one that began first is refused."""
     jobs: int = 16
     """Requests that may wait or be worked on at a time; the next one is answered with 503."""
     seconds: float = 60.0
     """Seconds for the whole answer to a request."""
     patience: float = 8.0
     """Seconds for a client to send its headers, to send its body, or to read what was sent to it."""
-    connections: int = 512
+    connections: int = 256
     """Connections at a time; one more, and the one that has been open longest without a request is closed."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from typing import Any
@@ -17,8 +16,6 @@ from hmrnn.reading.page import Part, Parts
 from hmrnn.web.work import Slices
 
 SLICE = 0.04  # seconds of work that a slice is aimed at
-_KNOWN: weakref.WeakKeyDictionary[Segmentation, bytes] = weakref.WeakKeyDictionary()
-"""The JSON of parts that a page remembers, and may give again."""
 
 
 def lines(parts: Parts) -> Slices:
@@ -27,9 +24,7 @@ def lines(parts: Parts) -> Slices:
     for group in _grouped(parts, end):
         written = []
         for part in group:
-            if part.found not in _KNOWN:
-                _KNOWN[part.found] = msgspec.json.encode(part.found.record())
-            found = msgspec.Raw(_KNOWN[part.found])
+            found = part.found.record()
             written.append(_line({"start": count, "segmentation": found, "given": part.given, **part.more}))
             count += len(part.found)
         yield b"".join(written)
@@ -69,9 +64,7 @@ def _draw(found: Segmentation, stop: threading.Event) -> bytes:
                 raise _Stopped
             return super().write(data)
 
-    file = File()
-    file.write(b"")
-    drawn = figure4(found)
+    file, drawn = File(), figure4(found)
     with styled():
         drawn.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()

@@ -18,19 +18,12 @@ STATUS = {
 """Of each error that the interface describes, by its word."""
 
 
-class Error(msgspec.Struct):
-    """What was wrong: a word for programs, a line for people."""
-
-    error: str
-    message: str
-
-
 class Refusal(Exception):
     """An error to answer a request with; ``headers`` are those of the response, with _ for -."""
 
     def __init__(self, kind: str, message: str, status: int | None = None, **headers: str) -> None:
         super().__init__(message)
-        self.body = Error(kind, message)
+        self.body = {"error": kind, "message": message}  # a word for programs, a line for people
         self.status = STATUS[kind] if status is None else status
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 

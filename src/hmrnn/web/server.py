@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import Any
 
 import torch
@@ -20,9 +19,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from hmrnn.errors import InputError
 from hmrnn.utils.signals import asked_to_stop
 from hmrnn.web.app import application
-from hmrnn.web.guard import ENCODED, LOOPBACK
+from hmrnn.web.guard import LOOPBACK
 from hmrnn.web.limits import Limits
-from hmrnn.web.refusal import Refusal
 from hmrnn.web.shelf import open_shelf
 
 WARNING = (
@@ -38,12 +36,12 @@ def serve(sources: Sequence[str], *, host: str, port: int, names: Sequence[str],
         torch.set_num_threads(1)  # one symbol after the other leaves no work for more threads
     shelf = open_shelf(sources, device)
     with contextlib.closing(listen(host, port)) as listener:
-        port = listener.getsockname()[1]
+        where, port, *_ = listener.getsockname()
         own = [] if host in ("0.0.0.0", "::") else [host]
         app = application(shelf, limits, [*LOOPBACK, *own, *names])
-        if not is_loopback(host):
+        if not ipaddress.ip_address(where).is_loopback:
             print(WARNING.format(host=host), file=sys.stderr)
-        print(f"hmrnn explore: {', '.join(entry.name for entry in shelf.entries)}")
+        print(f"hmrnn explore: {', '.join(entry.name for entry in shelf)}")
         print(f"open {address(host, port)} in a browser; Ctrl-C ends it", flush=True)
         server = uvicorn.Server(settings(app, limits))
         with asked_to_stop() as asked:  # uvicorn raises the signal again after its shutdown
@@ -71,27 +69,11 @@ def settings(app: ASGIApp, limits: Limits) -> uvicorn.Config:
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket on the address. Early connections wait in the listen backlog."""
     try:
-        family, kind, number, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, number)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(where)
-            listener.listen()
-        except OSError:
-            listener.close()
-            raise
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot listen on {host} port {port}: {reason}; choose another --port or --host") from error
-    return listener
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def address(host: str, port: int) -> str:
@@ -103,8 +85,8 @@ def address(host: str, port: int) -> str:
 def protocol(limits: Limits) -> type[H11Protocol]:
     """HTTP of uvicorn with timeouts: ``patience`` seconds for a client to send its headers and to read its answer.
 
-    With more connections than allowed, the one that has been open longest without a request is closed. What is no HTTP
-    is refused as the interface refuses a request.
+    With more connections than allowed, the one that has been open longest without a request is closed, and so is one
+    that sends what is no HTTP.
     """
     patience = limits.patience
     opened: dict[Patient, None] = {}
@@ -120,12 +102,7 @@ def protocol(limits: Limits) -> type[H11Protocol]:
             if len(opened) > limits.connections:
                 idle = next(one for one in opened if one.cycle is None or one.cycle.response_complete)
                 del opened[idle]
-                if idle is self:
-                    self._refuse(
-                        Refusal("busy", "too many connections at once; try again in a second", retry_after="1")
-                    )
-                else:
-                    idle.transport.abort()
+                idle.transport.abort()
 
         def connection_lost(self, exc: Exception | None) -> None:
             opened.pop(self, None)
@@ -146,18 +123,7 @@ def protocol(limits: Limits) -> type[H11Protocol]:
                 self._request = self.loop.call_later(patience, self.transport.abort)
 
         def send_400_response(self, msg: str) -> None:
-            if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
-                self.transport.abort()  # the answer before it is on its way
-            else:
-                self._refuse(Refusal("bad request", "this is not a request in HTTP/1.1"))
-
-        def _refuse(self, refusal: Refusal) -> None:
-            """Answer outside of a request, and close the connection."""
-            response = refusal.response()
-            lines = [f"HTTP/1.1 {refusal.status} {HTTPStatus(refusal.status).phrase}".encode(), b"connection: close"]
-            lines += [b": ".join(header) for header in (*response.raw_headers, *ENCODED)]
-            self.transport.write(b"\r\n".join([*lines, b"", bytes(response.body)]))
-            self.transport.close()
+            self.transport.abort()
 
         def pause_writing(self) -> None:
             super().pause_writing()

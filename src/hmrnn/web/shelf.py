@@ -46,23 +46,8 @@ class Entry:
         }  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True)
-class Shelf:
-    """The models in the order of the command line."""
-
-    entries: tuple[Entry, ...]
-
-    def __getitem__(self, index: int) -> Entry:
-        return self.entries[index]
-
-    def page(self, kind: str, index: int) -> Page:
-        """The page of the model with this number, which must be of a kind."""
-        known = {number: entry.page for number, entry in enumerate(self.entries) if entry.kind == kind}
-        if index not in known:
-            raise InputError(
-                f"there is no model {index} that reads {kind}; those that do are {', '.join(map(str, known))}"
-            )
-        return known[index]
+Shelf = tuple[Entry, ...]
+"""The models in the order of the command line."""
 
 
 def open_shelf(sources: Sequence[str | Path], device: str = "cpu") -> Shelf:
@@ -76,7 +61,7 @@ def open_shelf(sources: Sequence[str | Path], device: str = "cpu") -> Shelf:
         if of.page is None:
             raise InputError(f"{source} is a model of {of.name}, which the page cannot show")
         entries.append(Entry(f"{wanted} ({same + 1})" if same else wanted, of.name, model, of.page(model)))
-    return Shelf(tuple(entries))
+    return tuple(entries)
 
 
 def _name(source: Path) -> str:

@@ -12,7 +12,6 @@ import pytest
 import hmrnn
 import tiny
 from hmrnn.analysis import scores as boundary_scores
-from hmrnn.cli.arguments import ExploreArguments
 from hmrnn.kinds.strokes import synthetic as handwritten
 from hmrnn.kinds.strokes.gold import against_pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
@@ -96,7 +95,7 @@ def test_its_corpus_is_built_in(
 
 
 def test_the_page_has_all_models_if_none_is_named() -> None:
-    shelf = open_shelf(ExploreArguments().model)
-    assert [(entry.name, entry.kind) for entry in shelf.entries] == [
+    shelf = open_shelf(bundled.names())
+    assert [(entry.name, entry.kind) for entry in shelf] == [
         ("english-small", "text"), ("handwriting-small", "strokes"), ("novel-small", "text"),
     ]  # fmt: skip

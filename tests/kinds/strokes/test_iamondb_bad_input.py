@@ -125,9 +125,9 @@ def test_tar_members_are_never_written_to_disk(tmp_path: Path) -> None:
         archive.addfile(special(tarfile.LNKTYPE, "a/link-02.xml", "a/a-01.xml"))
         archive.addfile(special(tarfile.FIFOTYPE, "a/pipe-01.xml"))
     file = read_collection(config(path))
-    assert file.names == ("a-01",)
+    assert set(file.names) == {"a-01", "evil-01", "evil-02", "evil-03"}  # which are read, and stay in memory
     assert all(reason.startswith("l.tar/") for reason in file.skipped)
-    assert len(file.skipped) == 6
+    assert len(file.skipped) == 3
     assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file() and p.suffix != ".npz") == ["l.tar"]
     assert not Path("/evil-02.xml").exists()
 

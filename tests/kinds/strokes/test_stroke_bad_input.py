@@ -195,6 +195,21 @@ def test_own_json_and_csv(tmp_path: Path, ending: str, name: str) -> None:
     unreadable(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("s.json", '[{"strokes": [[[1, 2]], [[3, 4], [5, "x"]]]}]', "sequence 1, stroke 2, point 2"),
+        ("s.json", '[\n{"strokes": oops}]', "line 2"),
+        ("s.csv", "sequence,stroke,x,y\na,1,2,3\na,1,zero,2\n", "line 3"),
+        ("s.xml", '<a><Stroke><Point x="1" y="2"/><Point x="one" y="2"/></Stroke></a>', "stroke 1, point 2"),
+    ],
+)
+def test_what_is_wrong_is_found_in_the_file(name: str, content: str, place: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=place):
+        read_strokes(tmp_path / name)
+
+
 def test_other_files(tmp_path: Path) -> None:
     (tmp_path / "s.txt").write_text("hello")
     (tmp_path / "d").mkdir()

@@ -34,7 +34,7 @@ def model(detectors: DetectorConfig | None = None, **options: Any) -> TextModel:
     torch.manual_seed(3)
     config = tiny.config()
     config = dataclasses.replace(
-        config, model=dataclasses.replace(config.model, **SMALL, **options), detectors=detectors or DetectorConfig()
+        config, model=dataclasses.replace(config.model, **SMALL | options), detectors=detectors or DetectorConfig()
     )
     network = LanguageModel(9, config.model, detectors=config.detectors)
     return TextModel(network, tiny.VOCABULARY, config)
@@ -150,9 +150,13 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
         ([path], "a.txt", {}),
         ([path], "x", {"streams": 0}),
         ([path], "y", {"warmup": -1}),
+        ([write(tmp_path / "empty.txt", 0)], "z", {}),
     ):
         with refused():
             segment(files, tmp_path / out, **how)
+    assert not list((tmp_path / "z").iterdir())
+    with refused("model.num_layers"):
+        segment_files(model(num_layers=1, hidden_size=(6,)), [path], tmp_path / "w")
 
 
 def test_processes_share_the_files(tmp_path: Path) -> None:

@@ -122,9 +122,9 @@ def test_two_models_side_by_side(visit: Open, shelf: Shelf) -> None:
     assert boxes[0]["y"] == boxes[1]["y"]  # type: ignore[index]
     shown(page, 0).nth(4).hover()
     expect(page.locator(".cursor")).to_have_count(2)  # the same symbol is marked in both
-    for panel, entry in zip(page.locator(".panel").all(), shelf.entries):
+    for panel, entry in zip(page.locator(".panel").all(), shelf):
         expect(panel.locator(".stats")).to_contain_text(f"{entry.model.segment('the lazy dog').bits.mean():.3f}")
-    found = [entry.model.segment("the lazy dog") for entry in shelf.entries[:2]]
+    found = [entry.model.segment("the lazy dog") for entry in shelf[:2]]
     for k, panel in enumerate(page.locator(".panel").all()):  # ends that the other model does not have are marked
         here, there = ({*found[j].ends(level)} for level in (1,) for j in (k, 1 - k))
         expect(panel.locator(".level-1 .block.alone")).to_have_count(len(here - there))
@@ -224,16 +224,6 @@ def test_downloads(visit: Open, shelf: Shelf) -> None:
         page.get_by_role("button", name="Figure (SVG)").click()
     assert download.value.suggested_filename == "small.svg"
     assert "<svg" in Path(download.value.path()).read_text()
-
-
-@pytest.mark.slow
-def test_two_visitors_at_once(visit: Open) -> None:
-    first, second = visit("#tab=write&n=120&s=1&v=0"), visit()
-    first.click("#go")
-    for text in ("a dog", "a lazy dog"):
-        write(second, text)
-    expect(first.locator("#write-status")).to_have_text("120 symbols")
-    expect(shown(second)).to_have_text([*"a lazy dog"])
 
 
 def test_long_text_streams_in_and_only_what_is_near_is_drawn(visit: Open) -> None:

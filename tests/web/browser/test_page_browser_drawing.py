@@ -14,7 +14,7 @@ import tiny_strokes
 from hmrnn.kinds.strokes.page import TranscriptPage
 from hmrnn.kinds.strokes.strokes import Scale
 from hmrnn.web.limits import Limits
-from hmrnn.web.shelf import Entry, Shelf, open_shelf
+from hmrnn.web.shelf import Entry, open_shelf
 
 from .browsing import Open, edges, needed, shown
 
@@ -49,10 +49,10 @@ def test_a_text_is_written_and_read(visit: Open, tmp_path: Path) -> None:
     save(tmp_path / "writer", Scale((0.5, 0.0), (2.0, 3.0)), 4, "strokes", **told)
     reader = tiny_strokes.reader()
     entries = (
-        *open_shelf([tmp_path / "writer"]).entries,
+        *open_shelf([tmp_path / "writer"]),
         Entry("reader", "transcripts", reader, TranscriptPage(reader)),
     )
-    with Server(Shelf(entries), Limits()).running() as server:
+    with Server(entries, Limits()).running() as server:
         page = visit("#tab=draw", server=server)
         page.fill("#draw-text", "hello")
         page.get_by_role("button", name="Let it write").click()

@@ -10,7 +10,7 @@ import numpy as np
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes import gif, ink
 from hmrnn.kinds.strokes.figures import writing
-from hmrnn.plots.save import save_figure
+from hmrnn.plots.style import save_figure
 from hmrnn.utils import files
 
 _DRAWINGS = (".svg", ".png", ".pdf", ".gif")

@@ -7,6 +7,7 @@ import csv
 import io
 import itertools
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ import msgspec
 import numpy as np
 
 from hmrnn.errors import InputError, no_file
-from hmrnn.kinds.strokes.iamondb import find_sources, is_iamondb, read_iamondb, read_line
+from hmrnn.kinds.strokes.iamondb import find_sources, is_iamondb, located, read_iamondb, read_line
 from hmrnn.kinds.strokes.strokes import Lines, Strokes, as_lines, coordinates, counted, from_arrays, marked, polylines
 from hmrnn.utils.archives import PACKED, Report, read_npz, read_whole
 from hmrnn.utils.files import ADVICE, write
+from hmrnn.utils.inputs import decoded
 
 ENDINGS = (".npz", ".json", ".csv")
 _COLUMNS = ["sequence", "stroke", "x", "y"]
@@ -94,8 +96,11 @@ def _read_json(data: bytes, source: str) -> Strokes:
     try:
         sequences = msgspec.json.decode(data.removeprefix(codecs.BOM_UTF8), type=list[_Sequence])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        byte = re.search(r"byte (\d+)", str(error))
+        line = f"line {data.count(10, 0, int(byte[1])) + 1}: " if byte else ""
         raise InputError(
-            f"{source} is not a JSON list of {{name, strokes}}, where strokes is a list of lists of [x, y]: {error}"
+            f"{source} is not a JSON list of {{name, strokes}}, where strokes is a list of lists of [x, y]: "
+            f"{line}{located(error, 'sequence', 'stroke', 'point')}"
         ) from error
     names = [s.name if s.name is not None else str(i) for i, s in enumerate(sequences, start=1)]
     listed = {"texts": [s.text or "" for s in sequences], "split": [s.split or "" for s in sequences]}
@@ -105,14 +110,14 @@ def _read_json(data: bytes, source: str) -> Strokes:
 
 def _read_csv(data: bytes, source: str) -> Strokes:
     points: list[tuple[str, str, float, float]] = []
+    rows = csv.reader(io.StringIO(decoded(data, source), newline=""), strict=True)
     try:
-        header, *rows = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
+        header = next(rows, [])
         for name, stroke, x, y in filter(None, rows):
             points.append((name, stroke, float(x), float(y)))
     except (ValueError, csv.Error) as error:
         raise InputError(
-            f"{source}: each line of a CSV file in UTF-8 is {','.join(_COLUMNS)}, x and y numbers; after {len(points)} "
-            f"points: {error}"
+            f"{source}: each line of a CSV file is {','.join(_COLUMNS)}, x and y numbers; line {rows.line_num}: {error}"
         ) from error
     strokes = [(key, [point[2:] for point in run]) for key, run in itertools.groupby(points, lambda point: point[:2])]
     sequences = [(name, marked([s for _, s in run])) for name, run in itertools.groupby(strokes, lambda s: s[0][0])]

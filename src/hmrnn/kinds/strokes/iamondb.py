@@ -173,7 +173,14 @@ def _parse(content: bytes | str) -> np.ndarray | str:
         found = [[point.attrib for point in stroke.iter("Point")] for stroke in root.iter("Stroke")]
         strokes = msgspec.convert(found, list[list[_Point]], strict=False)
     except (ParseError, ValueError, LookupError) as error:
-        return f"it is not XML of points with whole numbers x and y: {error}"
+        return f"it is not XML of points with whole numbers x and y: {located(error, 'stroke', 'point')}"
     if not any(strokes) or sum(map(len, strokes)) < len(root.findall(".//Point")):
         return "it has no points, or some outside a Stroke"
     return marked([[(point.x, point.y) for point in stroke] for stroke in strokes]).astype(np.int16)
+
+
+def located(error: Exception, *levels: str) -> str:
+    """What is wrong in nested lists of these levels, after its place, as in "stroke 2, point 1"."""
+    what, _, path = str(error).partition(" - at ")
+    numbers = re.findall(r"\[(\d+)", path)
+    return ", ".join([*(f"{level} {int(n) + 1}" for level, n in zip(levels, numbers)), what])

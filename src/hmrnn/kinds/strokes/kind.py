@@ -38,6 +38,7 @@ class Handwriting(Kind):
         "detectors.pull_to entropy",
     )  # fmt: skip
     options, presets, notes = OPTIONS, PRESETS, NOTES
+    trains = {"demo": "handwritten"}  # noqa: RUF012
 
     @property
     def page(self) -> type[StrokePage]:

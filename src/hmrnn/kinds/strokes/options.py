@@ -49,6 +49,12 @@ class Data(Options):
 
 
 @dataclasses.dataclass(frozen=True)
+class Demo(Options):
+    handwriting: bool = False
+    """Handwriting instead of text."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Read(Options):
     beam: int = option(10, "N", least=1, most=1000)
     """Pairs and handwriting: width of the beam search; 1 takes the likeliest symbol at each step."""
@@ -56,5 +62,5 @@ class Read(Options):
 
 OPTIONS = {
     "evaluate": Evaluate, "score": OneSequence, "segment": OneSequence, "plot": Plot, "generate": Generate,
-    "data": Data,
+    "data": Data, "demo": Demo,
 }  # fmt: skip

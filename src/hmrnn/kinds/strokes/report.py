@@ -16,8 +16,8 @@ from hmrnn.kinds.strokes.figures import writing
 from hmrnn.kinds.strokes.gold import against_pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import StrokeCorpus
-from hmrnn.plots.lengths import timescales
-from hmrnn.plots.save import save_figure
+from hmrnn.plots.charts import timescales
+from hmrnn.plots.style import save_figure
 
 LINES, SAMPLES = 20, 3
 """Lines whose segments are counted, and lines that are written."""

@@ -38,6 +38,7 @@ class Text(Kind):
     formats = (*BUILT_IN_TEXTS, "text", "lines", "ptb", "text8", "enwik8")
     Settings, Model = TextData, TextModelConfig
     options, presets, notes = OPTIONS, PRESETS, NOTES
+    trains = {"demo": "demo", "words": "words"}  # noqa: RUF012
 
     @property
     def page(self) -> type[TextPage]:

@@ -53,6 +53,8 @@ def segment_files(
         progress: called with the bytes read, and all.
     """
     check_detectors(model.network)
+    if not model.network.rnn.num_boundaries:
+        raise InputError("a network of one layer finds no segments", setting="model.num_layers", value=1)
     if model.config.model.time != "none":
         raise InputError("a model that reads the time reads lines, not files of any size", setting="model.time")
     every = find_files(as_files(model.config.data, [str(file) for file in files]))
@@ -77,6 +79,8 @@ def segment_files(
                 assert part is not None
                 file.write(_line(part, start, last=following is None))
                 start += len(part)
+            if not start:
+                raise InputError(f"{path} holds nothing to segment; leave it out")
     return targets
 
 

@@ -15,8 +15,8 @@ from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.evaluate import evaluate, find
 from hmrnn.kinds.text.gold import Found, against_removed_spaces, against_white_space
 from hmrnn.kinds.text.model import TextModel
-from hmrnn.plots.lengths import timescales
-from hmrnn.plots.save import save_figure
+from hmrnn.plots.charts import timescales
+from hmrnn.plots.style import save_figure
 from hmrnn.pretrained.commands import agreement
 from hmrnn.reading.read import segment_many
 
