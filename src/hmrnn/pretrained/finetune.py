@@ -1,20 +1,15 @@
-"""Fine-tuning: the config of a run that starts from a trained model, and such a run in one call."""
+"""Fine-tuning: the config of a run that starts from a trained model."""
 
 from __future__ import annotations
 
 import dataclasses
-import tempfile
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from hmrnn import kind
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config, DataConfig, TrainConfig
-from hmrnn.config.changes import replaced
 from hmrnn.config.checks import value_of
 from hmrnn.errors import InputError
-from hmrnn.pretrained.train import train
 
 FINETUNE = TrainConfig(epochs=3, batch_size=16, cool_down=1.0, patience=99, log_every=20)
 """Training that starts from a model; the rest of its settings come from the model."""
@@ -62,30 +57,3 @@ def check_kept(config: Config, given: dict[str, Any]) -> None:
                     setting=name,
                     value=value,
                 )
-
-
-def finetune(
-    start: Checkpoint,
-    name: str,
-    data: str | Path | Sequence[str | Path],
-    out: str | Path | None,
-    progress: Callable[[dict[str, Any]], None] | None,
-    **given: Any,
-) -> Any:
-    """The model ``start``, called ``name``, trained further on ``data``.
-
-    ``given`` are settings of the section "train"; None leaves one at its default. The other arguments are those of
-    :meth:`hmrnn.pretrained.model.Model.finetune`.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        wanted = kind.of(start.config).given(start, data, Path(folder), out is not None)
-        config = finetune_config(start, name, wanted)
-        config = replaced(config, {f"train.{name}": value for name, value in given.items() if value is not None})
-        try:
-            config.check()
-        except InputError as error:  # about an argument of the caller's
-            raise error.renamed(error.setting.removeprefix("train.")) from error
-        try:
-            return train(config, out=out, progress=progress, start=start)
-        except InputError as error:  # which may name the file that the text was written to
-            raise InputError(str(error).replace(str(Path(folder, "text")), "the text")) from error

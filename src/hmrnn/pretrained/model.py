@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import torch
 
+from hmrnn import kind
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
+from hmrnn.config.changes import replaced
 from hmrnn.errors import InputError
 from hmrnn.kind import InputSpec
 from hmrnn.nn.context import Condition
@@ -98,12 +101,23 @@ class Model:
 
             >>> model = hmrnn.load("english-small").finetune("book.txt", out="runs/book")  # doctest: +SKIP
         """
-        from hmrnn.pretrained.finetune import finetune
+        from hmrnn.pretrained.finetune import finetune_config
+        from hmrnn.pretrained.train import train
 
-        found: M = finetune(
-            self._checkpoint(), self.source or "a model in memory", data, out, progress,
-            epochs=epochs, learning_rate=learning_rate, seed=seed, device=device,
-        )  # fmt: skip
+        start = self._checkpoint()
+        given = {"epochs": epochs, "learning_rate": learning_rate, "seed": seed, "device": device}
+        with tempfile.TemporaryDirectory() as folder:
+            wanted = kind.of(self.config).given(start, data, Path(folder), out is not None)
+            config = finetune_config(start, self.source or "a model in memory", wanted)
+            config = replaced(config, {f"train.{name}": value for name, value in given.items() if value is not None})
+            try:
+                config.check()
+            except InputError as error:  # about an argument of the caller's
+                raise error.renamed(error.setting.removeprefix("train.")) from error
+            try:
+                found: M = train(config, out=out, progress=progress, start=start)
+            except InputError as error:  # which may name the file that the text was written to
+                raise InputError(str(error).replace(str(Path(folder, "text")), "the text")) from error
         return found
 
     def save(self, directory: str | Path) -> Path:
