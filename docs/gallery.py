@@ -1,7 +1,7 @@
 """Draws the pictures of docs/gallery.md, by the commands that stand in it.
 
 python docs/gallery.py [--handwriting RUN] [--lines FILE] [--people RUN] [--written FILE] [--text RUN]
-    [--words RUN] [--out FOLDER]
+    [--words RUN] [--events RUN] [--out FOLDER]
 
 RUN is a run or checkpoint directory; --lines are lines of strokes as `hmrnn data handwritten --archive FILE` writes
 them, --written some as `hmrnn generate` does. They take the place of those named on the page; a picture for which a
@@ -31,7 +31,7 @@ def commands() -> list[list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("--lines", "--people", "--written", "--words"):
+    for name in ("--lines", "--people", "--written", "--words", "--events"):
         parser.add_argument(name)
     parser.add_argument("--handwriting", default="handwriting-small")
     parser.add_argument("--text", default="english-small")
@@ -40,7 +40,7 @@ def main() -> None:
     here = {
         "handwriting-small": arguments.handwriting, "handwritten.npz": arguments.lines,
         "runs/iamondb-best": arguments.people, "written.npz": arguments.written, "english-small": arguments.text,
-        "runs/words": arguments.words,
+        "runs/words": arguments.words, "runs/log": arguments.events,
     }  # fmt: skip
     arguments.out.mkdir(parents=True, exist_ok=True)
     for command in commands():

@@ -312,6 +312,14 @@ def cells_of_ptb(_: str) -> str:
     return lines("network | validation | test | multiply-adds | F1", rows)
 
 
+def words_in_scripts(_: str) -> str:
+    found = runs("words")["scripts"]["found"]
+    return lines(
+        "script | ends | whole words | characters",
+        ([run["script"], *(f"{run[k]:.2f}" for k in ("head boundary", "head word")), run["symbols"]] for run in found),
+    )
+
+
 NETWORKS_OF_OPTIMIZERS = {"lstm": "LSTM 3×512", "ln-lstm": "LN-LSTM 3×512", "hm-lstm": "HM-LSTM 768/1024/1024"}
 OPTIMIZERS = {
     "adam": "Adam", "adam0": "Adam, β₁ = 0", "muon": "Muon", "normuon": "Muon, rows alike", "muon3": "Muon, 3 steps",
@@ -352,6 +360,7 @@ def optimizers_on_ptb(_: str) -> str:
 
 TABLES: dict[str, Callable[[str], str]] = {
     "measured": measured,
+    "words in scripts": words_in_scripts,
     "cells": cells,
     "cells of ptb": cells_of_ptb,
     "optimizers": lambda name: optimizers(name, {"1": 3, "2": 4}),
@@ -368,7 +377,10 @@ TABLES: dict[str, Callable[[str], str]] = {
     "enwik8-cell": lambda name: table_of_cost(name, "enwik8-frontier"),
 }
 DOCS = HERE.parent / "docs"
-PAGES = (HERE.parent / "README.md", DOCS / "hierarchy.md", DOCS / "optimizer.md", HERE / "README.md", HERE / "rows.md")
+PAGES = (
+    *(HERE.parent / "README.md", HERE / "README.md", HERE / "rows.md"),
+    *(DOCS / f"{name}.md" for name in ("hierarchy", "optimizer", "gallery")),
+)
 
 
 def filled(text: str) -> str:

@@ -85,4 +85,4 @@ def test_the_script_draws_them_all(
         models / "text",
     )
     run(gallery, monkeypatch, *chosen, "--out", tmp_path / "new")
-    assert {path.name for path in (tmp_path / "new").iterdir()} == set(SHOWN)
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {*SHOWN} - {"events.svg"}  # a model of that kind
