@@ -272,13 +272,17 @@ class WordsArguments(Options):
     hmrnn words more.txt -m runs/book-words    # by a model that was trained already
     """
 
-    FLAGS: ClassVar = {"data.path": "FILE"}
+    FLAGS: ClassVar = {"data.path": "FILE", "segments.known": "--lexicon", "segments.examples": "--segmented"}
     file: str = option("", "FILE", positional=True, file=True)
     """The text. Its spaces, if it has any, are taken out; line ends always end a word."""
     model: str | None = option(None, "MODEL", "-m")
     """A run directory of the preset words; training is left out."""
     device: str = "cpu"
     """Where to look for words: cpu, cuda, cuda:N, or auto."""
+    lexicon: str | None = option(None, "FILE", file=True, without=("model",))
+    """A list of known words, one per line, which need not be in the text."""
+    segmented: str | None = option(None, "FILE", file=True, without=("model",))
+    """Lines that are cut into words by spaces; some fifty show how words are meant."""
     out: str | None = option(None, "PATH")
     """The directory for the run, words.txt and lexicon.tsv; runs/NAME-words if not given."""
     fresh: bool = option(False, without=("model",))

@@ -69,7 +69,7 @@ def run_to_end(
 
 def run_or_use(config: Config, run: RunDirectory, again: str, fresh: bool, *, report: bool = True) -> int:
     """Train, resume an interrupted run, or find one on these data finished; exit status. ``again`` comes back here."""
-    if run.holds_run and run.config().data != config.data:
+    if run.holds_run and _reads(run.config()) != _reads(config):
         raise InputError(f"{run.path} holds another run; choose another --out, or remove it", setting="out")
     if not run.holds_run or fresh:
         return run_to_end(config, run, overwrite=fresh, again=again, report=report)
@@ -77,3 +77,8 @@ def run_or_use(config: Config, run: RunDirectory, again: str, fresh: bool, *, re
         print(f"{run.path} holds a model of these data, which is used now ({again} --fresh trains again)\n")
         return 0
     return run_to_end(run.config(), run, resume=True, again=again, report=report)
+
+
+def _reads(config: Config) -> Any:
+    """What a run learns from."""
+    return config.data, config.segments.known, config.segments.examples

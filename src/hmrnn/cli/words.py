@@ -22,8 +22,11 @@ SHOWN = 20
 def run(arguments: WordsArguments) -> int:
     folder = Path(arguments.out or f"runs/{Path(arguments.file).name.split('.')[0]}-words")
     if arguments.model is None:
-        config = replaced(Config.load(usual().trains["words"]), {"data.path": (arguments.file,)})
-        again = f"hmrnn words {shlex.quote(arguments.file)} --out {shlex.quote(str(folder))}"
+        known = {"segments.known": arguments.lexicon, "segments.examples": arguments.segmented}
+        config = replaced(Config.load(usual().trains["words"]), {"data.path": (arguments.file,), **known})
+        flags = {"--lexicon": arguments.lexicon, "--segmented": arguments.segmented, "--out": str(folder)}
+        given = [word for flag, value in flags.items() if value is not None for word in (flag, value)]
+        again = shlex.join(["hmrnn", "words", arguments.file, *given])
         status = run_or_use(config, RunDirectory(folder), again, arguments.fresh, report=False)
         if status != 0:
             return status

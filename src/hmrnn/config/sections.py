@@ -302,6 +302,10 @@ class SegmentConfig:
     detectors.pull_to is segments."""
     lexicon: Annotated[Natural, Needs("segments.size")] = 0
     """Most words of the lexicon that is learned from the text and mixed with the decoder. 0: no lexicon."""
+    known: Annotated[str | None, Needs("segments.lexicon")] = None
+    """A file with a list of known words, one per line, which need not be in the text."""
+    examples: Annotated[str | None, Needs("segments.lexicon")] = None
+    """A file with lines that are cut into words by spaces; some fifty show how words are meant."""
     reader: Annotated[Natural, Needs("segments.size")] = 0
     """Units of a recurrent network of the head's own, which reads the text for it. 0: the head reads the states of the
     model, which know within a word how it goes on: after many updates its segments are single symbols."""

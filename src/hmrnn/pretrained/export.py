@@ -103,6 +103,9 @@ def _without_places(config: Config) -> Config:
         names["data.condition"] = Path(condition).name
     if hasattr(config.data, "cache"):
         names["data.cache"] = None
+    for name in ("known", "examples"):
+        path = getattr(config.segments, name)
+        names[f"segments.{name}"] = path and Path(path).name
     names["train.start_from"] = config.train.start_from and Path(config.train.start_from).name
     return replaced(config, names)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hmrnn.kinds.text.words import lexicon
-from hmrnn.kinds.text.words.lexicon import learn_lexicon
+from hmrnn.kinds.text.words.lexicon import Knowledge, learn_lexicon
 from refusals import refused
 
 WORDS = ["the", "dog", "cat", "sees", "barn", "under", "green"]
@@ -199,11 +199,35 @@ def test_counts_of_compounds_are_given_to_their_parts():
     assert b + c not in lexicon.without_compounds(by_accident, 23_999)
 
 
+def test_what_is_known_beforehand_ends_words():
+    """The second half of "seesbarn" follows the first always, so the text alone cannot tell them apart."""
+    draw = np.random.default_rng(2)
+    text = "".join("".join(draw.choice(["the", "dog", "seesbarn", "under", "green"], 8)) + "\n" for _ in range(60))
+    symbols, rules = np.array([LETTERS.index(c) for c in text]), np.zeros((len(LETTERS),) * 2, np.int8)
+    rules[0], rules[:, 0] = 1, 1
+    words = [tuple(map(LETTERS.index, word)) for word in WORDS]
+    lines = [[words[k] for k in draw.choice([0, 1, 3, 4, 5, 6], 4)] for _ in range(50)]
+    found = {}
+    for name, known in {"nothing": lexicon.NOTHING, "list": Knowledge(words), "lines": Knowledge(lines=lines)}.items():
+        found[name] = {spell(word) for word in learn_lexicon(symbols, rules, np.array([0]), known).words}
+    assert "seesbarn" in found["nothing"]
+    assert "seesbarn" not in found["list"]
+    assert not {"sees", "barn"} & found["nothing"]
+    assert {"sees", "barn"} <= found["list"] & found["lines"]
+
+
+def test_words_of_a_list_are_no_compounds():
+    whole = (1, 2, 3, 4)
+    counts = {(1, 2): 30.0, (3, 4): 25.0, whole: 20.0}
+    assert whole not in lexicon.without_compounds(counts, 1000)
+    assert lexicon.without_compounds(counts, 1000, {whole}) == counts
+
+
 def test_a_lexicon_is_without_compounds(monkeypatch):
     text = np.array([0, 1, 2, 3, 9, 2, 3, 0, 1, 9, 0, 1, 9, 2, 3, 9] * 4)
     asked = []
 
-    def twice(counts, total):
+    def twice(counts, total, _whole):
         asked.append((sum(counts.values()), total))
         return {word: 2 * count for word, count in counts.items()}
 

@@ -18,6 +18,7 @@ from hmrnn.kinds.text.corpus import Corpus, load_corpus
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.presets import PRESETS
 from hmrnn.kinds.text.task import settled
+from hmrnn.kinds.text.words.lexicon import learn_lexicon
 from hmrnn.pretrained.export import export
 from hmrnn.pretrained.load import load
 from hmrnn.reading.vocabulary import Vocabulary
@@ -210,6 +211,27 @@ def test_words_in_one_command(trained, tmp_path, monkeypatch, capsys):
     assert (tmp_path / "of-other" / "words.txt").read_text().replace(" ", "") == other.read_text()
     assert tiny.hmrnn("words") == 2
     capsys.readouterr()
+
+
+def test_a_little_knowledge_from_the_command_line(trained, tmp_path, monkeypatch, capsys):
+    text, given = trained / "book.txt", []
+    learn = "hmrnn.kinds.text.task.learn_lexicon"
+    monkeypatch.setattr(learn, lambda *rest, original=learn_lexicon: given.append(rest[3]) or original(*rest))
+    monkeypatch.setitem(PRESETS, "words", words_config())
+    known, lines = tmp_path / "known", tmp_path / "lines"
+    known.write_text("cab\nxyz\nedge\n")
+    lines.write_text("abc de\n\nfgh x hhg\n")
+    flags = ("--lexicon", known, "--segmented", lines, "--out", tmp_path / "found")
+    assert tiny.hmrnn("words", text, *flags) == 0
+    letters = load(tmp_path / "found").vocabulary.encode
+    assert {*given[0].words} == {tuple(letters(word)) for word in ("cab", "edge")}
+    assert given[0].lines == [[tuple(letters(word)) for word in line.split()] for line in ("abc de", "fgh hhg")]
+    assert tiny.hmrnn("words", text, *flags) == 0  # the same run
+    assert tiny.hmrnn("words", text, "--out", tmp_path / "found") == 2  # another one
+    known.write_text("xyz\n")
+    capsys.readouterr()
+    assert tiny.hmrnn("words", text, *flags, "--fresh") == 2
+    assert "--lexicon" in capsys.readouterr().err
 
 
 def test_a_stream_has_the_ends_of_the_detectors_moved_back(trained):

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.config import Config
+from hmrnn.config import Config, SegmentConfig
 from hmrnn.config.changes import replaced
 from hmrnn.errors import InputError
 from hmrnn.kind import InputSpec
@@ -22,13 +22,15 @@ from hmrnn.kinds.text.evaluate import evaluate
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.start import adopt
 from hmrnn.kinds.text.words.joints import rules, separators
-from hmrnn.kinds.text.words.lexicon import Lexicon, learn_lexicon
+from hmrnn.kinds.text.words.lexicon import Knowledge, Lexicon, learn_lexicon
 from hmrnn.kinds.text.words.segmental import sum_segmentations, windows
 from hmrnn.nn.distributions import Categorical
 from hmrnn.nn.output import Output
 from hmrnn.ops import State
+from hmrnn.reading.vocabulary import utf8
 from hmrnn.training.sequences import SequenceTask
 from hmrnn.training.task import Loss, Task, Validation, detected, with_own_inputs
+from hmrnn.utils import inputs
 
 SYMBOLS_READ, MOST_EPOCHS = 1_200_000, 12
 """With train.epochs 0 a text is read as often as makes so many symbols, at least once and at most so often."""
@@ -81,7 +83,7 @@ class TextTask(Task):
         self.reads: InputSpec = data.vocabulary
         self.model = model.to(device)
         if self.model.segments is not None and config.segments.lexicon:
-            words, shares = lexicon_of(data).shares(config.segments.lexicon, config.segments.longest)
+            words, shares = lexicon_of(data, config.segments).shares(config.segments.lexicon, config.segments.longest)
             self.model.segments.set_lexicon(words, shares)
         rows = t.batch_size // world
         self.streams = Streams(data.train, t.batch_size, t.length, slice(rank * rows, (rank + 1) * rows), device)
@@ -157,10 +159,30 @@ class LineTask(SequenceTask):
     adopt = adopt
 
 
-@functools.lru_cache(maxsize=1)
-def lexicon_of(corpus: Corpus) -> Lexicon:
+def lexicon_of(corpus: Corpus, segments: SegmentConfig) -> Lexicon:
     """The lexicon that is learned from the training part; it is needed for the settings and for the model."""
-    return learn_lexicon(corpus.train, rules(corpus.vocabulary), separators(corpus.vocabulary))
+    return _learned(corpus, segments.known, segments.examples)
+
+
+@functools.lru_cache(maxsize=1)
+def _learned(corpus: Corpus, known: str | None, examples: str | None) -> Lexicon:
+    words = {word for line in _words(corpus, "known", known) for word in line}
+    knowledge = Knowledge(words, _words(corpus, "examples", examples))
+    return learn_lexicon(corpus.train, rules(corpus.vocabulary), separators(corpus.vocabulary), knowledge)
+
+
+def _words(corpus: Corpus, setting: str, path: str | None) -> list[list[tuple[int, ...]]]:
+    """The words of the lines of a file, as symbols; words with symbols that the text lacks are left out."""
+    if path is None:
+        return []
+    vocabulary = corpus.vocabulary
+    signs = utf8 if vocabulary.kind == "bytes" else list
+    lines = map(str.split, inputs.read_text(None, path, vocabulary.kind).splitlines())
+    spelt = [[word for word in line if {*signs(word)} <= {*vocabulary.symbols}] for line in lines]
+    found = [[tuple(vocabulary.encode(word).tolist()) for word in line] for line in spelt if line]
+    if not found:
+        raise InputError(f"{path} has no word of symbols that the text has", setting=f"segments.{setting}", value=path)
+    return found
 
 
 def settled(config: Config, corpus: Corpus) -> Config:
@@ -171,7 +193,7 @@ def settled(config: Config, corpus: Corpus) -> Config:
         config = replaced(config, {"train.epochs": epochs})
     if not config.segments.size or config.segments.longest:
         return config
-    lexicon = lexicon_of(corpus)
+    lexicon = lexicon_of(corpus, config.segments)
     own: dict[str, Any] = {"segments.longest": lexicon.longest}
     if config.detectors.pull_to == "segments":
         own["detectors.rates"] = tuple(round(1 / lexicon.mean / 4**l, 4) for l in range(config.model.detectors))

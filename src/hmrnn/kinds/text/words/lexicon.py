@@ -15,6 +15,7 @@ compounds of more frequent words are left out.
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +46,8 @@ _NEIGHBOURS = ((1, 1), (2, 1), (1, 2), (2, 2))  # symbols before and after an en
 _BACK_OFF = 4.0  # counts of the shorter context that smooth those of a longer one
 _EVIDENCE, _TURNS = 2.0, 12  # weight of the neighbours' evidence, and updates with it
 _RARE = 1.5  # words with a smaller expected count are left out
+_LISTED = 0.9  # of new words, the share that are in a list of known words, if there is one; a rare one counts, too
+_SURE = 1e-6  # probability that an end in a line that was segmented beforehand is none
 _PART = 2  # least symbols of each part of a compound: endings are often single symbols
 _BY_CHANCE = 400.0  # a compound is at most so many times as frequent as its parts are beside each other by chance
 
@@ -77,12 +80,26 @@ def discounted(counts: Tensor, most: float) -> Tensor:
     return (counts + most * (-counts / most).expm1()).clamp(min=0)
 
 
-def learn_lexicon(symbols: np.ndarray, rules: np.ndarray, separators: np.ndarray) -> Lexicon:
+class Knowledge(NamedTuple):
+    """What is known of the words of a text beforehand, as symbols."""
+
+    words: Collection[tuple[int, ...]] = ()
+    """A list that holds most words."""
+    lines: Sequence[Sequence[tuple[int, ...]]] = ()
+    """Lines that somebody has cut into words."""
+
+
+NOTHING = Knowledge()
+
+
+def learn_lexicon(
+    symbols: np.ndarray, rules: np.ndarray, separators: np.ndarray, known: Knowledge = NOTHING
+) -> Lexicon:
     """The lexicon of a text of symbols (N,); ``rules`` are those of a :class:`SegmentalHead`.
 
     ``separators`` are symbols that stand between sequences, such as line ends; none is part of a word.
     """
-    lattice = _Lattice(_columns(np.asarray(symbols, np.int64), separators), rules)
+    lattice = _Lattice(_columns(np.asarray(symbols, np.int64), separators), rules, known)
     minima = lattice.minima()
     sums = _learned(lattice, torch.full(minima.shape, _ANYWHERE, dtype=torch.float64))
     ends, at = sums.boundaries()[1:][lattice.within], minima[:-1][lattice.within].double()
@@ -111,7 +128,9 @@ class _Lattice:
     more than one use; only these are counted, since the others occur nowhere else.
     """
 
-    def __init__(self, text: Tensor, rules: np.ndarray) -> None:
+    def __init__(self, text: Tensor, rules: np.ndarray, known: Knowledge = NOTHING) -> None:
+        columns = text.shape[1]
+        text, cut = _with_lines(text, known.lines)
         self.text = text
         following = windows(text, LONGEST)  # (T, K + 1, B)
         inside = following[:, :-1]
@@ -128,9 +147,14 @@ class _Lattice:
         self.frequency /= self.frequency.sum()
         entropy = torch.special.entr(self.frequency).sum()
         self.penalty = BROKEN * _at(broken, self.places).double() + (self.lengths * entropy / _CONTENT) ** 2
+        self.penalty -= torch.where(self.places % B < columns, 0.0, self.by_ends(cut))
         self.pairs = _numbered(torch.where(self.within, text[:-1] * len(rules) + text[1:], NONE))
         self.share_of_new = torch.ones(())  # of each segment: the probability that it is a new word
         keys = _at(hashes(inside.movedim(1, 0).reshape(K, T * B)).reshape(K, T, B).movedim(0, 1), self.places)
+        listed = {word for word in known.words if len(word) <= LONGEST}
+        self.listed = torch.isin(keys, _hashed(listed)).nonzero()[:, 0]
+        self.share_listed = _LISTED / max(1, len(listed)) if len(self.listed) else 0.0
+        self.whole = listed.union(*known.lines)
         before, after = _contexts(text)
         self.first = (self.places // (K * B) * B + self.places % B).int()  # in text.flatten()
         self.last = self.first + (self.lengths - 1) * B
@@ -222,7 +246,10 @@ class _Lattice:
         once = posterior.sum() - again.sum()
         new = _STRENGTH + once + (counts - discounted(counts, discount)).sum()
         spelt = self.spelt(posterior * self.share_of_new)
-        as_new = spelt.add_(_at((of_length / of_length.sum()).log(), self.lengths - 1)).exp_().mul_(new)
+        as_new = spelt.add_(_at((of_length / of_length.sum()).log(), self.lengths - 1)).exp_()
+        if self.share_listed:
+            as_new.mul_(1 - _LISTED).index_add_(0, self.listed, as_new.new_full(self.listed.shape, self.share_listed))
+        as_new.mul_(new)
         elsewhere = _at(counts, self.kinds).sub_(_at(used, self.uses)).clamp_(min=0)
         weights = as_new.index_add(0, self.again, discounted(elsewhere, discount))
         self.share_of_new = as_new.div_(weights)
@@ -232,7 +259,10 @@ class _Lattice:
         """The lexicon by the posterior of each segment."""
         counts = torch.zeros(self.num_kinds, dtype=torch.float64).index_add_(0, self.kinds, posterior[self.again])
         example = torch.zeros(self.num_kinds, dtype=torch.int64).scatter_(0, self.kinds.long(), self.again.long())
-        common = torch.nonzero(counts > _RARE)[:, 0]
+        least = torch.full_like(counts, _RARE)
+        at_hand = torch.zeros(len(self.lengths), dtype=torch.bool).index_fill_(0, self.listed, True)
+        least[at_hand[example]] = _RARE / 3
+        common = torch.nonzero(counts > least)[:, 0]
         common = common[counts[common].argsort(descending=True)]
         first, lengths = (part[example[common]].tolist() for part in (self.first, self.lengths))
         columns, B = self.text.T.numpy(), self.text.shape[1]
@@ -241,17 +271,19 @@ class _Lattice:
         longest = max(SHORTEST, int((of_length.cumsum(0) < 0.98).sum()) + 1)
         mean = float((torch.arange(1, LONGEST + 1) * of_length).sum())
         total = float(posterior.sum())
-        kept = without_compounds(dict(zip(words, counts[common].tolist())), total)
+        kept = without_compounds(dict(zip(words, counts[common].tolist())), total, self.whole)
         more = total + sum(kept.values()) - float(counts[common].sum())  # each compound is two words
         return Lexicon([*kept], np.array([*kept.values()]), more, min(longest, LONGEST), mean * total / more)
 
 
-def without_compounds(counts: dict[tuple[int, ...], float], total: float) -> dict[tuple[int, ...], float]:
+def without_compounds(
+    counts: dict[tuple[int, ...], float], total: float, whole: Collection[tuple[int, ...]] = ()
+) -> dict[tuple[int, ...], float]:
     """The counts of words, highest first, where those of compounds are given to their parts.
 
     A unigram model takes words that often follow each other for one word. A compound is two words of at least _PART
     symbols, each as frequent as itself or more; ``total`` is the number of all words. If it is much more frequent than
-    by chance, it stays: then its parts are words by accident, or hardly occur apart.
+    by chance, it stays: then its parts are words by accident, or hardly occur apart. Those in ``whole`` stay, too.
     """
     given, result = dict(counts), dict(counts)
     for word in sorted(counts, key=len, reverse=True):  # the parts of a compound may be compounds
@@ -261,7 +293,7 @@ def without_compounds(counts: dict[tuple[int, ...], float], total: float) -> dic
             for left, right in ((word[:k], word[k:]) for k in range(_PART, len(word) - _PART + 1))
             if min(given.get(left, 0.0), given.get(right, 0.0)) >= count
         ]
-        if parts and count * total < _BY_CHANCE * max(parts)[0]:
+        if parts and word not in whole and count * total < _BY_CHANCE * max(parts)[0]:
             moved = result.pop(word)
             for part in max(parts)[1:]:
                 result[part] += moved
@@ -287,6 +319,29 @@ def _contexts(text: Tensor) -> tuple[Tensor, Tensor]:
         near = torch.where((near >= 0).cumprod(1).bool(), near, NONE)
         results.append(hashes(near.movedim(1, 0).reshape(CONTEXT, -1))[-1].reshape(T + 1, B))
     return results[0].flip(0)[:-1], results[1]
+
+
+def _with_lines(text: Tensor, lines: Sequence[Sequence[tuple[int, ...]]]) -> tuple[Tensor, Tensor]:
+    """The text (T, B) and lines as further columns, and the probability of an end after each symbol of those."""
+    if not lines:
+        return text, torch.full(text.shape, 0.5, dtype=torch.float64)
+    marked = [[2 * symbol + (k == len(word) - 1) for word in line for k, symbol in enumerate(word)] for line in lines]
+    columns = _columns(np.concatenate([[*line, NONE] for line in marked]), np.array([NONE]))
+    T = max(len(text), len(columns))
+    text, columns = (F.pad(part, (0, 0, 0, T - len(part)), value=NONE) for part in (text, columns))
+    cut = torch.where(columns % 2 > 0, 1 - _SURE, _SURE).double()
+    own = torch.where(columns < 0, NONE, columns // 2)
+    return torch.cat([text, own], 1), torch.cat([torch.full(text.shape, 0.5).double(), cut], 1)
+
+
+def _hashed(words: Collection[tuple[int, ...]]) -> Tensor:
+    """The hashes of words of at most LONGEST symbols."""
+    by_length: dict[int, list[tuple[int, ...]]] = {}
+    for word in words:
+        by_length.setdefault(len(word), []).append(word)
+    return torch.cat(
+        [torch.empty(0, dtype=torch.int64), *(hashes(torch.tensor(some).T)[-1] for some in by_length.values())]
+    )
 
 
 def _columns(symbols: np.ndarray, separators: np.ndarray) -> Tensor:
