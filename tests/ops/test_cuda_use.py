@@ -17,7 +17,6 @@ import tiny
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import Result, State, reference
 from hmrnn.ops.cuda import cache as cuda_cache
-from hmrnn.ops.cuda import captures
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.training.trainer import Trainer
 from refusals import refused
@@ -188,20 +187,6 @@ def test_more_shapes_and_more_calls_than_are_kept() -> None:
     assert len(device.idle) <= cuda_cache.KEPT + 1
     (x,) = inputs(1)
     assert_same(gradients(rnn, x), gradients(rnn, x, "reference"))
-
-
-@of_gpu
-def test_weights_that_move_in_memory() -> None:
-    """Graphs load the weights of a few places; here there are more, each met often enough to be captured, and back."""
-    networks, (x,) = [network() for _ in range(captures.LOADS + 2)], inputs(1)
-    for i, rnn in enumerate(networks):
-        with torch.no_grad():
-            rnn.U[0].mul_(1 + i)
-    for rnn in networks + networks:
-        for _ in range(4):
-            assert_same(gradients(rnn, x), gradients(rnn, x, "reference"))
-            with torch.no_grad():
-                rnn.W[1].mul_(0.9)
 
 
 @of_gpu

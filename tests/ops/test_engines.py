@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
-from hmrnn import HMLSTM, InputError
+from hmrnn import HMLSTM
 from hmrnn.ops import Options, Variant, choose_engine, reference
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.native import library
@@ -16,81 +19,61 @@ from refusals import refused
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 
 
-def usable(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def h200(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A machine on which the cuda engine can run."""
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(cuda, "_triton_is_installed", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-
-
-@pytest.fixture
-def h200(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A machine on which the cuda engine can run."""
-    usable(monkeypatch)
     return monkeypatch
 
 
-def test_auto_takes_the_fastest_that_can_run(h200: pytest.MonkeyPatch) -> None:
-    soft = Options(Variant("soft"))
-    assert choose_engine("auto", GPU, Options()) == "cuda"
-    assert choose_engine("auto", GPU, soft, torch.bfloat16) == "cuda"
-    assert choose_engine("auto", GPU, Options(), torch.float64) == "reference"
-    assert choose_engine("auto", CPU, Options(), torch.float64) == "native"
-    assert choose_engine("auto", CPU, soft) == "reference"
-    h200.setattr(cuda, "_triton_is_installed", lambda: False)
-    assert choose_engine("auto", GPU, Options()) == "reference"
+def autocast(machine: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    machine.setattr(torch, "is_autocast_enabled", lambda kind: kind == "cuda")
+    machine.setattr(torch, "get_autocast_dtype", lambda kind: dtype)
 
 
-def test_without_the_library_auto_is_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "why_not", lambda: "HMRNN_NATIVE is off")
-    assert choose_engine("auto", CPU, Options()) == "reference"
-    assert cannot(CPU, torch.float64, "native")
+CHANGES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "": lambda machine: None,
+    "no Triton": lambda machine: machine.setattr(cuda, "_triton_is_installed", lambda: False),
+    "Triton's interpreter": lambda machine: machine.setenv("TRITON_INTERPRET", "1"),
+    "an old GPU": lambda machine: machine.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5)),
+    "no CUDA": lambda machine: machine.setattr(torch.version, "cuda", None),
+    "no library": lambda machine: machine.setattr(library, "why_not", lambda: "HMRNN_NATIVE is off"),
+    "autocast to float16": lambda machine: autocast(machine, torch.float16),
+    "autocast to bfloat16": lambda machine: autocast(machine, torch.bfloat16),
+}
 
 
-def test_under_autocast_its_type_counts(h200: pytest.MonkeyPatch) -> None:
-    h200.setattr(torch, "is_autocast_enabled", lambda kind: kind == "cuda")
-    h200.setattr(torch, "get_autocast_dtype", lambda kind: torch.float16)
-    assert choose_engine("auto", GPU, Options()) == "reference"
-    assert cannot(GPU, torch.float32)
-    assert choose_engine("auto", CPU, Options()) == "native"
-    h200.setattr(torch, "get_autocast_dtype", lambda kind: torch.bfloat16)
-    assert choose_engine("auto", GPU, Options(), torch.float64) == "cuda"
-
-
-def cannot(device: torch.device, dtype: torch.dtype, engine: str = "cuda", boundary: str = "step") -> bool:
-    """Whether an engine that is asked for cannot run; the error names it."""
-    try:
-        choose_engine(engine, device, Options(Variant(boundary)), dtype)  # type: ignore[arg-type]
-    except InputError as error:
-        return engine in str(error)
-    return False
-
-
-def test_one_that_is_asked_for_runs_or_is_refused(h200: pytest.MonkeyPatch) -> None:
-    assert choose_engine("cuda", GPU, Options()) == "cuda"
-    assert choose_engine("reference", CPU, Options()) == "reference"
-    with refused("engine"):
-        choose_engine("fastest", CPU, Options())
-    assert cannot(CPU, torch.float32)
-    assert cannot(GPU, torch.float64)
-    for given in (
-        (CPU, torch.float32, "native", "soft"),
-        (CPU, torch.bfloat16, "native"),
-        (GPU, torch.float32, "native"),
-    ):
-        assert cannot(*given)
-    for change in (
-        lambda: h200.setenv("TRITON_INTERPRET", "1"),
-        lambda: h200.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5)),
-        lambda: h200.setattr(cuda, "_triton_is_installed", lambda: False),
-        lambda: h200.setattr(torch.version, "cuda", None),
-    ):
-        assert not cannot(GPU, torch.float32)
-        change()
-        assert cannot(GPU, torch.float32)
-        h200.undo()
-        usable(h200)
+@pytest.mark.parametrize(
+    ("change", "device", "dtype", "boundary", "fastest"),
+    [
+        ("", GPU, torch.float32, "step", "cuda"),
+        ("", GPU, torch.bfloat16, "soft", "cuda"),
+        ("", GPU, torch.float64, "step", "reference"),
+        ("", CPU, torch.float32, "step", "native"),
+        ("", CPU, torch.float64, "step", "native"),
+        ("", CPU, torch.bfloat16, "step", "reference"),
+        ("", CPU, torch.float32, "soft", "reference"),
+        ("no library", CPU, torch.float32, "step", "reference"),
+        ("autocast to float16", GPU, torch.float32, "step", "reference"),
+        ("autocast to float16", CPU, torch.float32, "step", "native"),
+        ("autocast to bfloat16", GPU, torch.float64, "step", "cuda"),
+        *((change, GPU, torch.float32, "step", "reference") for change in list(CHANGES)[1:5]),
+    ],
+)
+def test_auto_takes_the_fastest_that_can_run_and_what_cannot_is_refused(
+    change: str, device: torch.device, dtype: torch.dtype, boundary: Any, fastest: str, h200: pytest.MonkeyPatch
+) -> None:
+    CHANGES[change](h200)
+    given = device, Options(Variant(boundary)), dtype
+    assert choose_engine("auto", *given) == fastest
+    assert choose_engine("reference", *given) == "reference"
+    for engine in ("cuda", "native", "fastest"):
+        with contextlib.nullcontext() if engine == fastest else refused("engine"):
+            assert choose_engine(engine, *given) == engine
 
 
 def test_whether_triton_is_installed_is_asked_of_python(monkeypatch: pytest.MonkeyPatch) -> None:

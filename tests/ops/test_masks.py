@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import hmrnn
 import tiny
-import tiny_strokes
-from hmrnn import HMLSTM, ops
-from hmrnn.kinds.strokes.files import save_strokes
+from hmrnn import HMLSTM, checkpoint, ops
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.ops import reference
-from hmrnn.training.metrics import read_metrics
 from refusals import refused
 
 SIZES = (20, 15, 10)
@@ -56,28 +54,10 @@ def test_masks_of_dropout_have_no_gradient() -> None:
         ops.hmlstm(torch.randn(5, 2, 3), rnn.layers(), rnn.initial_state(2), rnn.options(), seen=ones)
 
 
-@pytest.mark.parametrize(("kind", "rnn"), [("text", "ln-lstm"), ("strokes", "hm-lstm")])
-def test_a_model_is_used_as_it_was_validated(
-    kind: str, rnn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
-    corpus = {"text": "story.txt", "strokes": "lines.npz"}[kind]
-    (tmp_path / "story.txt").write_text(tiny.text(250))
-    save_strokes(tiny_strokes.strokes(12), tmp_path / "lines.npz")
-    flags = "--model.hidden-size 6 --model.output-size 5 --train.batch-size 1 --train.epochs 1"
-    flags += " --train.length 20" * (kind == "text")
-    flags += f" --model.rnn {rnn} --regularise.zoneout 0.5 --no-report"
-    assert tiny.hmrnn("train", corpus, "--out", "run", *flags.split()) == 0
-    (noted,) = [line for line in read_metrics(tmp_path / "run/metrics.jsonl") if line["event"] == "valid"]
-    assert tiny.hmrnn("export", "-m", "run", "--out", "copy") == 0
-    for model in ("run", "copy"):
-        capsys.readouterr()
-        streams = ["--streams", 1] if kind == "text" else []
-        assert tiny.hmrnn("evaluate", "-m", model, "--split", "valid", "--path", corpus, *streams, "--json") == 0
-        found = json.loads(capsys.readouterr().out)
-        assert found["rates"] == pytest.approx(noted["rates"])
-        if kind == "text":
-            assert found["bits"] == pytest.approx(noted["bits"], rel=1e-5)
-        else:
-            assert -found["log_likelihood"] == pytest.approx(noted["nats"], rel=1e-5)
+def test_a_trained_model_keeps_its_share_of_zoneout(tmp_path: Path) -> None:
+    """That of eval(), also in a copy."""
+    settings = tiny.config(zoneout=0.25)
+    weights = LanguageModel(len(tiny.VOCABULARY), settings.model).state_dict()
+    checkpoint.write(tmp_path, checkpoint.Checkpoint(settings, tiny.VOCABULARY, weights))
+    copy = hmrnn.load(tmp_path).save(tmp_path / "copy")
+    assert [hmrnn.load(place).network.rnn.zoneout for place in (tmp_path, copy)] == [0.25, 0.25]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.utils import parametrize
 
-from hmrnn import HMLSTM, Operation, State
+from hmrnn import HMLSTM, State
 from hmrnn.nn.output import changes
 from hmrnn.ops import Step, reference
 from hmrnn.ops.estimators import BOUNDARIES, ON_COPY
@@ -71,13 +71,6 @@ def test_steps_are_the_forward_pass(options: dict, sizes: tuple[int, ...], batch
     for got, want in zip(steps[-1].state, end):
         torch.testing.assert_close(got, want)
     assert not any(a.requires_grad for a in (*steps[-1].state.h, *steps[-1].state.c, steps[-1].state.z))
-
-
-def test_batch_first_changes_nothing_of_a_step() -> None:
-    rnn, x = HMLSTM(INPUT, SIZES, 3, batch_first=True), torch.randn(5, T, INPUT)
-    out, _ = rnn(x)
-    assert torch.equal(stream(rnn, x.transpose(0, 1))[-1].state.h[2], out.hidden[2][:, -1])
-    assert out.operations[:, :, 0].eq(Operation.COPY).sum() == 0
 
 
 def test_a_stream_may_go_on_from_a_pass_and_a_pass_from_a_stream() -> None:

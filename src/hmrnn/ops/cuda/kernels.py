@@ -38,16 +38,6 @@ def block(width: int) -> dict[str, int]:
 
 
 @triton.jit
-def _store_state(h_new, c_new, seen, h_seen, hidden, c, t, b, B, cols, mask, H: tl.constexpr):
-    """Store h and c after step t, but for the log of c."""
-    step = t.to(tl.int64)
-    tl.store(c + (((step + 1) % 2) * B + b) * H + cols, c_new, mask=mask)
-    tl.store(hidden + (step * B + b) * H + cols, h_new, mask=mask)
-    if seen is not None:
-        tl.store(h_seen + b * H + cols, h_new * load(seen + b * H, cols, mask), mask=mask)
-
-
-@triton.jit
 def _store_dots(
     h_new, row_u, row_v, row_w, dot_own, dot_above, dot_below, row, B, LAYER: tl.constexpr, D: tl.constexpr
 ):
@@ -210,7 +200,10 @@ def cell_forward(
         c_new, h_new = tl.where(live, c_new, c_old), tl.where(live, h_new, h_old)
     stored = h_new.to(h.dtype.element_ty)
     h_new = tl.where(mask, stored.to(tl.float32), 0.0)
-    _store_state(h_new, c_new, seen, h_seen, hidden, c, t, b, B, cols, mask, H)
+    tl.store(c + (((step + 1) % 2) * B + b) * H + cols, c_new, mask=mask)
+    tl.store(hidden + row * H + cols, h_new, mask=mask)
+    if seen is not None:
+        tl.store(h_seen + b * H + cols, h_new * load(seen + b * H, cols, mask), mask=mask)
     if c_log is not None:
         tl.store(c_log + (row + B) * H + cols, c_new, mask=mask)
     _store_dots(h_new, row_u, row_v, row_w, dot_own, dot_above, dot_below, row, B, LAYER, D)
