@@ -13,8 +13,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 import hmrnn
 from hmrnn import HMLSTM, Operation
-from hmrnn.nn import Bidirectional, ReadOut, Stack
-from hmrnn.nn.bidirectional import States, reverse_steps
+from hmrnn.nn import Bidirectional, Stack
+from hmrnn.nn.bidirectional import reverse_steps
 from refusals import refused
 
 T, B, INPUT, SIZES = 9, 4, 5, (6, 4, 3)
@@ -158,24 +158,12 @@ def test_options_are_those_of_both_directions() -> None:
     assert rnn.output_sizes == (12, 8, 6)
     rnn.slope, rnn.temperature, rnn.weight_drop, rnn.engine = 2.5, 0.5, 0.1, "reference"
     for way in rnn.directions:
-        assert (way.slope, way.temperature, way.weight_drop, way.engine, way.dropout) == (
-            2.5,
-            0.5,
-            0.1,
-            "reference",
-            0.25,
-        )
+        found = way.slope, way.temperature, way.weight_drop, way.engine, way.dropout
+        assert found == (2.5, 0.5, 0.1, "reference", 0.25)
     rnn.set_detector_bias((0.5, -0.25))
     assert [b[-1].item() for b in rnn.detector_biases()] == [0.5, -0.25] * 2
     rnn.reset_parameters()
     assert rnn.slope == rnn.back.slope == 1.0
-    start = rnn.initial_state(B)
-    assert isinstance(start, States)
-    rnn.eval()
-    x = inputs()
-    assert_close(tensors(*rnn(x, start)), tensors(*rnn(x)))
-    read_out = ReadOut(rnn.output_sizes, 2).double()
-    assert read_out(rnn(x)[0].hidden).shape == (T, B, 2)
 
 
 def test_what_is_refused() -> None:

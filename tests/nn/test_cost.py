@@ -110,10 +110,7 @@ def test_modules_of_a_clockwork_rnn_multiply_at_their_periods(strokes: bool) -> 
     due = [[t % period == 0 for period in (1, 2, 4)] for t in range(9)]
     expected = [always + sum(d * (2 * u + W) for d, u in zip(row, U)) for row in due]
     assert multiply_adds(model, out).tolist() == [[count, count] for count in expected]
-    _, first, early = model(x[:3])
-    _, second, _ = model(x[3:], early)
-    parts = torch.cat([multiply_adds(model, first), multiply_adds(model, second, early)])
-    assert parts[:, 0].tolist() == expected
+    _, _, early = model(x[:3])
     begun = early.keep([True, False])  # the second sequence starts again, so the clocks differ
     _, out, _ = model(x[3:], begun)
     assert multiply_adds(model, out, begun).T.tolist() == [expected[3:], expected[:6]]

@@ -14,8 +14,6 @@ from hmrnn.nn.context import Condition
 from hmrnn.nn.distributions import Categorical
 from hmrnn.nn.predictor import Predictor, multiply_adds
 from hmrnn.reading.read import Reader, read, segment_many
-from hmrnn.reading.sample import draw, seeded
-from hmrnn.training.task import with_own_inputs
 from refusals import refused
 
 KINDS, T, B = 4, 9, 3
@@ -33,18 +31,6 @@ class NextEvent(NamedTuple):
 
     def entropy(self) -> Tensor:
         return self.kind.entropy() + 1 - self.log_rate
-
-    def sample(self, generator: torch.Generator | None = None, *, temperature: float = 1.0) -> Tensor:
-        kind = self.kind.sample(generator, temperature=temperature)
-        waited = -torch.rand(kind.shape, generator=generator, dtype=torch.float64).log() / self.log_rate.exp().double()
-        return torch.stack([kind.double(), waited], dim=-1)
-
-    def next_input(self, drawn: Tensor) -> Tensor:
-        return drawn
-
-    def draw(self) -> Tensor:
-        waited = torch.empty_like(self.log_rate).exponential_() / self.log_rate.exp()
-        return torch.stack([self.kind.draw().to(waited), waited], dim=-1)
 
 
 class EventEmbedding(nn.Module):
@@ -88,18 +74,6 @@ def test_step_by_step_and_in_chunks_as_in_one_piece(config: ModelConfig) -> None
         torch.testing.assert_close(reader.predict().log_prob(row), expected.detach(), atol=1e-5, rtol=1e-5)
     want.sum().backward()
     assert all(p.grad is not None for p in (*model.embedding.parameters(), *model.head.parameters()))
-
-
-def test_it_is_drawn_from_and_segmented() -> None:
-    model = EventModel(CONFIG)
-    steps = [step for step, _ in zip(draw(Reader(model, B), events(1, B), seeded(1)), range(5))]
-    assert all(step.shape == (B, 2) for step in steps)
-    assert all(0 <= kind < KINDS and waited > 0 for step in steps for kind, waited in step.tolist())
-    lines = [events(length, 1)[:, 0].numpy() for length in (5, 8)]
-    found = segment_many(model, lines, lambda line: "abcdefgh"[: len(line)])
-    assert [len(each) for each in found] == [5, 8]
-    own = with_own_inputs(model, events(T, B), torch.tensor(1.0), None)
-    assert own.shape == (T, B, 2)
 
 
 def test_dropout_of_an_embedding_drops_units_of_whole_sequences() -> None:

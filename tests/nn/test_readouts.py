@@ -70,18 +70,13 @@ def test_packed_and_batch_first_outputs_have_the_same_segments() -> None:
     x = torch.randn(T, B, 5, dtype=DOUBLE)
     want = segment_states(rnn(x, lengths=LENGTHS)[0], 1, LENGTHS)
     assert 3 < want.counts.sum() < sum(LENGTHS)
-    order = [2, 0, 1]
     for batch_first in (False, True):
         rnn.batch_first = batch_first
         given = x.transpose(0, 1) if batch_first else x
         padded, _ = rnn(given, lengths=LENGTHS)
         packed, _ = rnn(pack_padded_sequence(given, torch.tensor(LENGTHS), batch_first))
-        turned = given[order] if batch_first else given[:, order]
-        mixed, _ = rnn(pack_padded_sequence(turned, torch.tensor(LENGTHS)[order], batch_first, enforce_sorted=False))
         for found in (segment_states(padded, 1, LENGTHS), segment_states(packed, 1)):
             assert all(torch.equal(got, expected) for got, expected in zip(found, want, strict=True))
-        found = segment_states(mixed, 1)
-        torch.testing.assert_close(found.states, want.states[:, order], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("both", [False, True])
@@ -237,14 +232,6 @@ def test_a_tree_is_the_recursion_over_the_segments() -> None:
 
         torch.testing.assert_close(found[b], read_out.linear(value(tree)[0]))
     found.sum().backward()
-    rnn.batch_first = True
-    x, forced = x.transpose(0, 1), forced.transpose(0, 1)
-    packed = pack_padded_sequence(x, torch.tensor(LENGTHS), batch_first=True, enforce_sorted=False)
-    for out, lengths in (
-        (rnn(x, lengths=LENGTHS, boundaries=forced)[0], LENGTHS),
-        (rnn(packed, boundaries=forced)[0], None),
-    ):
-        torch.testing.assert_close(read_out(out, lengths), found)
     assert all(p.grad is not None and p.grad.isfinite().all() for p in read_out.parameters())
 
 

@@ -56,23 +56,16 @@ def check_symbols(x: Tensor, like: Tensor) -> None:
         raise InputError(f"x must hold symbol indices (int64 or int32) when embedding is given; got {x.dtype}")
 
 
-def check_rows(x: Tensor, embedding: Tensor, layer_norm: bool, lengths: Tensor | None = None) -> None:
-    """Symbols must be rows of the embedding, whose numbers must be as :func:`check_size` says."""
-    last = len(embedding) - 1
-    _check_within("x", x, 0, last, f"hold symbol indices from 0 to {last}, one per row of embedding", lengths)
-    check_size("embedding", embedding, layer_norm)
-
-
 def check_size(name: str, a: Tensor, layer_norm: bool, lengths: Tensor | None = None) -> None:
     """Numbers must be finite and small enough to be multiplied by weights and, with layer norm, squared."""
     limit = LARGEST_NORMALISED if layer_norm else LARGEST
     rule = f"be finite and at most {limit:g} in size" + " with layer_norm, which squares it" * layer_norm
-    _check_within(name, a, -limit, limit, rule, lengths)
+    check_within(name, a, -limit, limit, rule, lengths)
 
 
 def check_range(name: str, z: Tensor, lengths: Tensor | None = None, nan: bool = False) -> None:
     """Boundaries must lie between 0 and 1; ``nan``: or be NaN, which leaves the decision to the detector."""
-    _check_within(name, z, -ROUNDING, 1 + ROUNDING, "lie between 0 and 1", lengths, nan)
+    check_within(name, z, -ROUNDING, 1 + ROUNDING, "lie between 0 and 1", lengths, nan)
 
 
 def readable(a: Tensor) -> bool:
@@ -85,7 +78,7 @@ def readable(a: Tensor) -> bool:
         return not torch.cuda.is_current_stream_capturing()
 
 
-def _check_within(
+def check_within(
     name: str, a: Tensor, low: float, high: float, rule: str, lengths: Tensor | None = None, nan: bool = False
 ) -> None:
     """InputError about the first value of ``a``, (T, B, ...) or (B, size), that is out of range.

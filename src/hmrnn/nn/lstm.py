@@ -127,10 +127,14 @@ class LSTM(Gated):
     ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
         start = None
         if state is not None:
-            if not isinstance(state, tuple) or len(state) != 2 or not all(map(torch.is_tensor, state)):
+            if (
+                not isinstance(state, tuple)
+                or len(state) != 2
+                or not all(isinstance(a, Tensor) and a.dim() for a in state)
+            ):
                 raise InputError(f"state must be h and c; got {interface.shapes(state)}")
-            h, c = (tuple(a) for a in state)
-            start = State(h, c, h[0][..., :0])
+            h, c = state
+            start = State(tuple(h), tuple(c), h.new_zeros(*h.shape[1:-1], 0))
         out, end = super().forward(x, start)
         return out.hidden[0], (torch.stack(end.h), torch.stack(end.c))
 
@@ -166,7 +170,7 @@ def run_layer(
     engine: str = "auto",
     draws: bool = False,
     zoneout: float = 0.0,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """One layer over a sequence: h at every step (T, B, H), zero in the padding; h and c after the last step.
 
     It is an HM-LSTM of one layer, which has no detector and does UPDATE at every step. ``draws``: whether units of
@@ -176,10 +180,8 @@ def run_layer(
     T, B = x.shape[:2]
     if chosen == "torch":
         fed = F.embedding(x.indices, x.embedding) if isinstance(x, Symbols) else x
-        steps, h, c = by_torch(
-            torch.lstm, fed, (h, c), [swapped(w.W), swapped(w.U), swapped(w.b), torch.zeros_like(w.b)], lengths
-        )
-        return steps, h, c
+        weights = [*map(swapped, (w.W, w.U, w.b)), torch.zeros_like(w.b)]
+        return by_torch(torch.lstm, fed, (h, c), weights, lengths)
     kept = [torch.rand(T, B, w.hidden_size, device=h.device) < zoneout] if zoneout > 0 and draws else None
     state, options = State((h,), (c,), h.new_zeros(B, 0)), Options(zoneout=zoneout)
     result = ops.hmlstm(x, [w], state, options, lengths=lengths, kept=kept, engine=chosen)

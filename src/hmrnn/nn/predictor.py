@@ -244,13 +244,14 @@ class Predictor(nn.Module):
         boundaries = self.boundaries(x) if boundaries is None else boundaries
         condition = self._conditioned(condition, x.shape[:2])
         dropped = self.training and self.embedding is not None and self.dropout_embedding > 0
+        table = None
         if self._symbols and not self.context.used and not dropped:  # an engine looks up the products of a symbol
-            out, state = self.rnn(x, state, lengths, boundaries, embedding=self.embedding.weight)
+            table = self.embedding.weight
         else:
             x = self._embedded(x, lengths)
-            x = drop_units(x, self.dropout_embedding) if dropped else x
+            x = self.context(drop_units(x, self.dropout_embedding) if dropped else x, condition)
             state = self.context.initial_state(self.rnn, condition, x.shape[1]) if state is None else state
-            out, state = self.rnn(self.context(x, condition), state, lengths, boundaries)
+        out, state = self.rnn(x, state, lengths, boundaries, embedding=table)
         return self.expect(self.output(out.hidden)), out, state
 
     def forward(self, *args: Any, **how: Any) -> tuple[Any, Output, State]:

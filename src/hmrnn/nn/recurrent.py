@@ -152,7 +152,10 @@ class Network(nn.Module):
         if embedding is None:
             checks.check_size("x", x, self.layer_norm, lengths)
         else:
-            checks.check_rows(x, embedding, self.layer_norm, lengths)
+            last = len(embedding) - 1
+            rule = f"hold symbol indices from 0 to {last}, one per row of embedding"
+            checks.check_within("x", x, 0, last, rule, lengths)
+            checks.check_size("embedding", embedding, self.layer_norm)
 
     def as_state(self, state: Any) -> Any:
         """``state`` as a state of this network, whose tensors are not checked yet."""
