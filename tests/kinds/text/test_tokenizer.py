@@ -32,6 +32,8 @@ def test_pieces_are_words_by_their_share_then_rarer_single_symbols():
     assert list(scores) == ["ab", "cd", "abc", "a", "\n", "b", "c", "d"]
     assert scores["ab"] == pytest.approx(math.log(4 / 8))
     assert scores["b"] < scores["a"]
+    unknown = Vocabulary("characters", tuple("\nabcd\ufffd"))
+    assert scored(COUNTS | {"\ufffd": 3.0, "a\ufffd": 2.0}, unknown) == scores | {"\ufffd": scores["b"]}
 
 
 def test_files_of_a_tokenizer(tmp_path):
@@ -61,6 +63,9 @@ def test_the_library_cuts_lines_as_the_viterbi_of_the_same_unigram(tmp_path):
     assert found.ids[4] == 0  # unknown
     assert found.offsets[1] == (3, 5)
     assert loaded.decode(loaded.encode("abab\ncd").ids) == "abab\ncd"
+    signs = tmp_path / "signs"  # as in Penn Treebank
+    write_tokenizer(signs, {"a<unk>": 1.0, "b": 2.0}, Vocabulary("characters", tuple("<>abknu")))
+    assert tokenizers.Tokenizer.from_file(str(signs / "tokenizer.json")).encode("ba<unk>").tokens == ["b", "a<unk>"]
     kept = tmp_path / "kept"
     write_tokenizer(kept, {"a b": 1.0}, Vocabulary("characters", tuple(" ab")), spaces=True)
     assert tokenizers.Tokenizer.from_file(str(kept / "tokenizer.json")).encode("a b").tokens == ["a b"]

@@ -16,18 +16,18 @@ from hmrnn.pretrained.export import check_new
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.utils.files import write
 
-UNKNOWN = "<unk>"
+UNKNOWN = "\ufffd"
+"""The piece of unknown symbols; <unk> may stand in a text."""
 _LINE_ENDS = r"[\n\r]"
 
 
 def scored(counts: Mapping[str, float], vocabulary: Vocabulary) -> dict[str, float]:
     """The log-probability of each piece: words, the most frequent first, then symbols that are none."""
-    total = sum(counts.values())
-    scores = {
-        word: math.log(count / total) for word, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-    }
+    known = sorted((-count, word) for word, count in counts.items() if UNKNOWN not in word)
+    total = -sum(count for count, _ in known)
+    scores = {word: math.log(-count / total) for count, word in known}
     alone = min(scores.values(), default=0.0) - 1
-    return scores | {str(symbol): alone for symbol in vocabulary.symbols if symbol not in scores}
+    return dict.fromkeys((*scores, *map(str, vocabulary.symbols)), alone) | scores
 
 
 def write_tokenizer(
@@ -43,6 +43,7 @@ def write_tokenizer(
         raise InputError("a tokenizer has pieces of characters, and this model reads bytes")
     check_new(folder)
     scores = scored(counts, vocabulary)
+    listed = {UNKNOWN: 0.0, **scores}
     space = "".join(rf"\x{{{code:x}}}" for code in CHARACTERS.tolist())
     tokenizer = {
         "version": "1.0",
@@ -61,14 +62,14 @@ def write_tokenizer(
         "post_processor": None,
         "decoder": {"type": "Fuse"},
         "model": {
-            "type": "Unigram", "unk_id": 0, "vocab": [[UNKNOWN, 0.0], *scores.items()], "byte_fallback": False
+            "type": "Unigram", "unk_id": 0, "vocab": [*listed.items()], "byte_fallback": False
         },
     }  # fmt: skip
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": UNKNOWN, "clean_up_tokenization_spaces": False}
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in (("tokenizer.json", tokenizer), ("tokenizer_config.json", config)):
         write(folder / name, f"{json.dumps(content, ensure_ascii=False, indent=1)}\n".encode())
-    shown = ((piece, score) for piece, score in {UNKNOWN: 0.0, **scores}.items() if piece.strip())
+    shown = ((piece, score) for piece, score in listed.items() if piece.strip())
     lines = "".join(f"{piece}\t{score:.6g}\n" for piece, score in shown)
     write(folder / "vocab.tsv", lines.encode())
     return scores

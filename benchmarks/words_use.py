@@ -1,10 +1,11 @@
-"""A tokenizer of learned words beside the model that it came from, SentencePiece and a Viterbi of our own.
+"""What becomes of learned words in use: a tokenizer beside SentencePiece, and probabilities of ends that come true.
 
-    python benchmarks/words_tokenizer.py RUN... [--out FILE.jsonl]
+    python benchmarks/words_use.py RUN... [--out FILE.jsonl]
 
 RUN is a directory of ``hmrnn words`` on a text with spaces. Its tokenizer is written, loaded by ``transformers`` or
 ``tokenizers``, and cuts the lines of the test part, as do the head and SentencePiece's unigram and BPE models of equal
-vocabulary, trained on the training part without its spaces. Needs tokenizers and sentencepiece.
+vocabulary, trained on the training part without its spaces. Of the ends in the test part that neither a line end nor a
+rule decides, ten ranges of probability are compared with the spaces. Needs tokenizers and sentencepiece.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import torch
 
 from hmrnn import load
 from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.words.joints import rules
 from hmrnn.kinds.text.words.segmental import best_segmentation
 from hmrnn.kinds.text.words.tokenizer import write_tokenizer
 from words_suite import lines_of, scored
@@ -95,13 +97,30 @@ def compare(run: str) -> dict[str, object]:
     return result
 
 
+def reliability(run: str) -> dict[str, object]:
+    """For ten ranges: mean probability, share of spaces, places; the expected error; precision, recall by threshold."""
+    model = load(run)
+    corpus = model.corpus()
+    symbols, gold = np.asarray(corpus.test), corpus.spaces["test"] > 0
+    chance = model.find_words(corpus.vocabulary.decode(symbols)).probabilities[:, 0]
+    free = np.append(rules(corpus.vocabulary)[symbols[:-1], symbols[1:]] == 0, False)
+    chance, gold = chance[free], gold[free]
+    place = (chance * 10).astype(int).clip(max=9)
+    ranges = [(float(chance[place == k].mean()), float(gold[place == k].mean()), int((place == k).sum()))
+              for k in range(10) if (place == k).any()]  # fmt: skip
+    error = sum(count * abs(said - true) for said, true, count in ranges) / len(chance)
+    found = {x: chance >= x for x in (0.2, 0.5, 0.8)}
+    shares = {str(x): (float(gold[ends].mean()), float(ends[gold].mean())) for x, ends in found.items()}
+    return {"ranges": ranges, "expected error": error, "precision, recall": shares}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", nargs="+")
     parser.add_argument("--out")
     given = parser.parse_args()
     for run in given.run:
-        line = json.dumps(compare(run), ensure_ascii=False)
+        line = json.dumps(compare(run) | reliability(run), ensure_ascii=False)
         print(line, flush=True)
         if given.out:
             with open(given.out, "a", encoding="utf-8") as file:
