@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from hmrnn.errors import InputError
 from hmrnn.utils.files import content
@@ -29,15 +28,8 @@ class _Detector(_Line, tag="detector"):
 
 class _Measured(_Line, kw_only=True):
     rates: list[float]
-    bits: float | UnsetType = UNSET
-    nats: float | UnsetType = UNSET
-
-    def shape(self) -> tuple[str, int]:
-        """The unit and the number of rates, which are the same in all lines of a run."""
-        units = [name for name in ("bits", "nats") if getattr(self, name) is not UNSET]
-        if len(units) != 1:
-            raise ValueError("it must hold either bits or nats")
-        return units[0], len(self.rates)
+    bits: float = 0.0
+    nats: float = 0.0
 
 
 class _Train(_Measured, tag="train", kw_only=True):
@@ -62,12 +54,14 @@ def read_metrics(path: Path, size: int | None = None) -> list[dict[str, Any]]:
     shape = None
     for number, text in enumerate(written, start=1):
         try:
-            lines.append(json.loads(text))
-            line = msgspec.convert(lines[-1], type=_Train | _Valid | _Detector)
-            if isinstance(line, _Measured):
-                shape = shape or line.shape()
-                if line.shape() != shape:
-                    raise ValueError(f"it must hold {shape[0]} and {shape[1]} rates, as the lines before it do")
+            line = json.loads(text)
+            msgspec.convert(line, _Train | _Valid | _Detector)
+            if "rates" in line:
+                own = [*({"bits", "nats"} & line.keys()), len(line["rates"])]
+                shape = shape or own
+                if len(own) != 2 or own != shape:
+                    raise ValueError("it must hold bits or nats, and as many rates as the lines before it")
         except (ValueError, RecursionError, msgspec.ValidationError) as error:
             raise InputError(f"{path} is damaged in line {number}: {error}; fix or remove that line") from error
+        lines.append(line)
     return lines
