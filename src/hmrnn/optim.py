@@ -11,6 +11,9 @@ from torch.optim.adam import adam
 
 from hmrnn.errors import InputError
 
+Part = tuple[Tensor, Tensor, dict[str, Tensor]]
+"""Blocks of a parameter, or the rest of it; their gradient; the state of the parameter."""
+
 
 class Muon(torch.optim.Optimizer):
     r"""Muon (Jordan et al., 2024) for the recurrent networks of this package, with Adam for what is no gate matrix.
@@ -81,22 +84,19 @@ class Muon(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            shapes: dict[tuple[int, ...], list[tuple[Tensor, Tensor, dict[str, Tensor]]]] = {}
-            rest: list[tuple[Tensor, Tensor, dict[str, Tensor]]] = []
+            shapes: dict[tuple[int, ...], list[Part]] = {}
+            rest: list[Part] = []
             for p, count in zip(group["params"], group["blocks"]):
                 if p.grad is None:
                     continue
-                height = len(p) // count if count else 0
-                first = count * height  # the rows of blocks
                 state = self.state[p]
                 if not state:
                     state |= new_state(p, count, group["row_beta"] > 0)
-                if count:
-                    weight, gradient = p[:first].view(count, height, -1), p.grad[:first].reshape(count, height, -1)
-                    shape = tuple(sorted(weight.shape[1:]))
-                    shapes.setdefault(shape, []).append((weight, gradient, state))
-                if p.dim() == 0 or len(p) > first:
-                    rest.append((p[first:] if first else p, p.grad[first:] if first else p.grad, state))
+                (blocks, row), (gradients, slope) = _parts(p, count), _parts(p.grad.contiguous(), count)
+                if blocks is not None:
+                    shapes.setdefault(tuple(sorted(blocks.shape[1:])), []).append((blocks, gradients, state))
+                if row is not None:
+                    rest.append((row, slope, state))
             for found in shapes.values():
                 self._update_blocks(found, group)
             if rest:
@@ -108,7 +108,7 @@ class Muon(torch.optim.Optimizer):
         pairs = [(group, *pair) for group in self.param_groups for pair in zip(group["params"], group["blocks"])]
         return {p: new_state(p, count, group["row_beta"] > 0) for group, p, count in pairs}
 
-    def _update_blocks(self, found: list[tuple[Tensor, Tensor, dict[str, Tensor]]], group: dict[str, Any]) -> None:
+    def _update_blocks(self, found: list[Part], group: dict[str, Any]) -> None:
         """Update all blocks of one shape; weights and gradients of a parameter are (gates, rows, columns)."""
         beta, row_beta, rate = group["momentum"], group["row_beta"], group["lr"]
         good: float | Tensor = 1.0 if self.found_inf is None else (self.found_inf == 0).to(found[0][0].dtype)
@@ -129,7 +129,7 @@ class Muon(torch.optim.Optimizer):
                 change = change * (min(rows, columns) ** 0.5 / norm)
             weight.sub_(change * (rate * good * (0.2 * max(rows, columns) ** 0.5)))
 
-    def _update_rest(self, rest: list[tuple[Tensor, Tensor, dict[str, Tensor]]], group: dict[str, Any]) -> None:
+    def _update_rest(self, rest: list[Part], group: dict[str, Any]) -> None:
         weights, gradients, states = map(list, zip(*rest))
         lr = group["lr"] * group["adam_rate"]
         on_gpu = weights[0].is_cuda
@@ -145,16 +145,23 @@ class Muon(torch.optim.Optimizer):
 def new_state(p: Tensor, count: int = 0, of_rows: bool = False) -> dict[str, Tensor]:
     """The state of a parameter that begins with ``count`` blocks, before its first update; without blocks Adam's."""
     state: dict[str, Tensor] = {}
-    height = len(p) // count if count else 0
-    if count:
-        state["momentum"] = p.new_zeros(count, height, p[0].numel())
+    blocks, rest = _parts(p, count)
+    if blocks is not None:
+        state["momentum"] = torch.zeros_like(blocks)
         if of_rows:
-            state["square"] = p.new_zeros(count, height, 1)
-    if p.dim() == 0 or len(p) > count * height:
-        others = p[count * height :] if count else p
+            state["square"] = torch.zeros_like(blocks[..., :1])
+    if rest is not None:
         state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
-        state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(others), torch.zeros_like(others)
+        state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(rest), torch.zeros_like(rest)
     return state
+
+
+def _parts(a: Tensor, count: int) -> tuple[Any, Any]:
+    """The blocks (count, rows, columns) that a parameter or its gradient begins with, and the rest; None for none."""
+    if not count:
+        return None, a
+    first = len(a) // count * count
+    return a[:first].view(count, first // count, -1), a[first:] if len(a) > first else None
 
 
 def _wide(blocks: Tensor) -> Tensor:

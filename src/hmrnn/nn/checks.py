@@ -49,6 +49,12 @@ def check_device(name: str, value: Tensor, like: Tensor) -> None:
         raise InputError(f"{name} is on {value.device} but the parameters are on {like.device}; use .to(...)")
 
 
+def check_some(x: Tensor) -> None:
+    """Check that there is at least one step of one sequence."""
+    if 0 in x.shape:
+        raise InputError(f"x must hold at least one step and one sequence; got shape {tuple(x.shape)}")
+
+
 def check_symbols(x: Tensor, like: Tensor) -> None:
     """Check dtype and device of symbols, which are indices of an embedding."""
     check_device("x", x, like)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import check_lengths, check_symbols, check_tensor
+from hmrnn.nn.checks import check_lengths, check_some, check_symbols, check_tensor
 from hmrnn.nn.context import Condition, Context, extra_size
 from hmrnn.nn.distributions import Categorical, Prediction
 from hmrnn.nn.dropout import drop_units
@@ -289,6 +289,7 @@ class Predictor(nn.Module):
         if not self._symbols:
             return x if self.embedding is None else self.embedding(x)
         table = self.embedding.weight
+        check_some(x)
         check_symbols(x, table)
         T, B = x.shape
         lengths = check_lengths(lengths, T, B, x.device)

@@ -128,8 +128,8 @@ class Network(nn.Module):
             checks.check_tensor("x", x, order)
             checks.check_symbols(x, like)
             checks.check_tensor("embedding", embedding, ("symbols", self.input_size), like)
-        if len(order) > 1 and 0 in x.shape[:2]:
-            raise InputError(f"x must hold at least one step and one sequence; got shape {tuple(x.shape)}")
+        if len(order) > 1:
+            checks.check_some(x)
         if boundaries is not None:
             boundaries = boundaries.to(like.dtype) if isinstance(boundaries, Tensor) else boundaries
             checks.check_tensor("boundaries", boundaries, (*x.shape[: len(order)], *self.boundary_shape), like)

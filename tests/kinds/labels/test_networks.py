@@ -20,7 +20,6 @@ from hmrnn.nn.decoder import AttentionDecoder, Memory
 from hmrnn.nn.output import Operation
 from hmrnn.nn.predictor import multiply_adds
 from hmrnn.nn.rates import search_biases
-from hmrnn.training import detectors
 from hmrnn.training.terms import make_terms
 
 LENGTHS = torch.tensor([7, 4, 1])
@@ -142,7 +141,7 @@ def test_detectors_of_both_directions_are_held_at_the_rates() -> None:
     prior = make_terms(Config(LabelData(), model.config, detectors=DetectorConfig(rates=(0.3,))))[0]
     rates = prior.config.detectors.rates
     assert rates == (0.3, 0.3)
-    assert detectors.count(model.rnn) == 2
+    assert len(model.rnn.detector_biases()) == 2
     x = torch.randn(40, 8, 2)
 
     def measured() -> torch.Tensor:

@@ -14,7 +14,7 @@ import hmrnn
 from hmrnn.kinds.labels.batches import LabelBatches
 from hmrnn.kinds.labels.corpus import make_corpus
 from hmrnn.kinds.labels.networks import flat_directions
-from hmrnn.nn import checks, readouts
+from hmrnn.nn import checks, output
 from hmrnn.nn.baselines import recurrent
 from hmrnn.training.task import chances
 from hmrnn.training.trainer import Trainer
@@ -77,7 +77,7 @@ def test_losses_do_not_depend_on_values_that_cannot_be_read(
     run.task.batches.alike = True  # type: ignore[attr-defined]
     batch = run.task.batch(0, 0)
     losses = [run.task.loss(run.model.eval(), batch, None).value]
-    for module in (checks, readouts, recurrent):
+    for module in (checks, output, recurrent):
         monkeypatch.setattr(module, "readable", lambda a: False)
     losses.append(run.task.loss(run.model.eval(), batch, None).value)
     torch.testing.assert_close(*losses)
