@@ -77,6 +77,8 @@ def test_figure5_colours_strokes_and_segments() -> None:
     exact = against_pen_ups(found, line)[1][0]
     chance = 2 * exact.found * exact.gold / (len(line) - 1) / (exact.found + exact.gold)
     assert f"{chance:.0%}" in " ".join(text.get_text() for text in figure.texts)
+    _, letters, _ = figure5(line, found, letters=np.arange(len(line)) // 4).axes
+    assert len({tuple(colour) for colour in letters.collections[0].get_colors()}) == -(-len(line) // 4)
     with refused():
         figure5(line, found, levels=(3,))
     with refused():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,11 +49,8 @@ class StrokeCommands(SequenceCommands):
         return strokes.line(arguments.line)
 
     def evaluate(self, model: StrokeModel, arguments: Any) -> Iterator[Section]:
-        if arguments.file:
-            strokes, what = _lines(arguments.file), ", ".join(arguments.file)
-        else:
-            corpus, part = model.corpus(arguments.path, self.progress("reading")), arguments.split or "test"
-            strokes, what = getattr(corpus, part), f"{corpus.name}, {part} part"
+        strokes, what = _chosen(self, model, arguments)
+        strokes = _long(strokes)
         result = model.score(strokes, progress=self.progress("evaluating"))
         rows = _rows(model, strokes) if arguments.boundaries else []
         more: dict[str, Any] = {"boundaries": [row.to_dict() for row in rows]} if rows else {}
@@ -76,9 +72,8 @@ class StrokeCommands(SequenceCommands):
             lines.append(f"level {level}: {counted(count, 'segment')}, {len(found) / count:.1f} points on average")
             for tolerance, score in agreed.items():
                 where = "exactly at pen-ups" if tolerance == 0 else f"within {tolerance} point of pen-ups"
-                shares = {"precision": score.precision, "recall": score.recall, "F1": score.f1}
-                each = (f"{name} {'none' if math.isnan(n) else f'{n:.3f}'}" for name, n in shares.items())
-                lines.append(f"  ends {where}: {', '.join(each)}")
+                shares = f"precision {score.precision:.3f}, recall {score.recall:.3f}, F1 {score.f1:.3f}"
+                lines.append(f"  ends {where}: {shares}")
         yield Section(lines="\n".join([*lines, str(found.updates())]), record=found.to_dict())
 
     def generate(self, model: StrokeModel, arguments: Any) -> Iterator[Section]:
@@ -92,12 +87,11 @@ class StrokeCommands(SequenceCommands):
             check_drawing_path(out, arguments.seconds, others=ENDINGS)
         style = read_strokes(arguments.prime).line(arguments.line) if arguments.prime else None
         prime = None if style is None or arguments.text else style[0]
-        how: dict[str, Any] = {
-            "temperature": 1.0 if arguments.temperature is None else arguments.temperature, "bias": arguments.bias,
-            "seed": arguments.seed, "progress": self.progress("writing"),
-        }  # fmt: skip
-        if arguments.text:
-            rows = textwrap.wrap(arguments.text, arguments.width)
+        bias = float(bool(arguments.text)) if arguments.bias is None else arguments.bias
+        temperature = 1.0 if arguments.temperature is None else arguments.temperature
+        how = {"temperature": temperature, "bias": bias, "seed": arguments.seed, "progress": self.progress("writing")}
+        rows = textwrap.wrap(arguments.text, arguments.width) if arguments.text else []
+        if rows:
             lines = [line.steps for line in model.write_many(rows, style=style, **how)]
         else:
             samples = 1 if arguments.samples is None else arguments.samples
@@ -105,7 +99,7 @@ class StrokeCommands(SequenceCommands):
             lines = model.sheet(samples, points, prime=prime, **how)
         if as_strokes:
             begin = np.array([[0, 0, 0 if prime is None else prime[-1, 2]]])  # the point where the first step starts
-            save_strokes(Strokes.of([np.concatenate([begin, line]) for line in lines]), out)
+            save_strokes(Strokes.of([np.concatenate([begin, line]) for line in lines], texts=rows), out)
         else:
             save_drawing(lines, out, prime=prime, seconds=arguments.seconds)
         lengths = sorted({len(line) for line in lines})
@@ -118,7 +112,7 @@ class StrokeCommands(SequenceCommands):
             yield Section(text=warning, aside=True)
 
     def drawn(self, model: StrokeModel, name: str, given: Strokes, found: Segmentation, arguments: Any) -> Figure:
-        return model.figure(name, given[0], found, arguments.levels)
+        return model.figure(name, given, found, arguments.levels)
 
     def suggested(self, config: Config, corpus: Any) -> str:
         return "generate -m {} --out lines.svg"
@@ -128,11 +122,7 @@ class TranscriptCommands(Commands):
     """The commands of models that read handwriting."""
 
     def evaluate(self, model: TranscriptModel, arguments: Any) -> Iterator[Section]:
-        if arguments.file:
-            strokes, what = joined([read_strokes(path) for path in arguments.file]), ", ".join(arguments.file)
-        else:
-            corpus, part = model.corpus(arguments.path, self.progress("reading")), arguments.split or "test"
-            strokes, what = getattr(corpus, part), f"{corpus.name}, {part} part"
+        strokes, what = _chosen(self, model, arguments)
         found = model.score(strokes, progress=self.progress("evaluating"))
         yield Section(text=f"{what}: {found}", record={"strokes": what, **found._asdict()})
 
@@ -148,9 +138,16 @@ class TranscriptCommands(Commands):
         return "predict -m {} FILE"
 
 
-def _lines(paths: Sequence[str]) -> Strokes:
-    """The lines of all files, without those of one point."""
-    strokes = joined([read_strokes(path) for path in paths])
+def _chosen(commands: Commands, model: Any, arguments: Any) -> tuple[Strokes, str]:
+    """The lines to evaluate on, and what they are."""
+    if arguments.file:
+        return joined([read_strokes(path) for path in arguments.file]), ", ".join(arguments.file)
+    corpus, part = model.corpus(arguments.path, commands.progress("reading")), arguments.split or "test"
+    return getattr(corpus, part), f"{corpus.name}, {part} part"
+
+
+def _long(strokes: Strokes) -> Strokes:
+    """The lines without those of one point."""
     long = strokes.lengths >= FEWEST
     if not long.all():
         short = strokes.select(np.flatnonzero(~long))

@@ -8,8 +8,8 @@ import hashlib
 import os
 from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from hmrnn.config import SPLITS
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes import iamondb, synthetic
 from hmrnn.kinds.strokes.files import is_stroke_file, read_file, save_archive
-from hmrnn.kinds.strokes.settings import StrokeData
+from hmrnn.kinds.strokes.settings import LineData, StrokeData
 from hmrnn.kinds.strokes.strokes import FEWEST, Scale, StrokeCorpus, Strokes, counted, joined
 from hmrnn.reading.conditions import read_conditions
 from hmrnn.utils.archives import Progress, count_progress
@@ -28,12 +28,13 @@ MOST_UNUSUAL = 2.5
 """A text does not fit a line that has so many times as many points a letter as most lines, or as few."""
 
 
-def load_strokes(config: StrokeData, progress: Progress | None = None, *, texts: bool = False) -> StrokeCorpus:
+def load_strokes(config: LineData, progress: Progress | None = None, *, texts: bool = False) -> StrokeCorpus:
     """The corpus that ``config`` names. Parsed XML files and synthetic handwriting are cached.
 
     ``progress`` is called with the bytes read so far and the total (of synthetic handwriting: lines). With ``texts``
     lines are left out, and named, that have no text or one that does not fit.
     """
+    config = StrokeData(**{**vars(config), "format": config.format.removesuffix("-read")})
     found = read_collection(config, progress)
     if config.condition:
         found = dataclasses.replace(found, conditions=read_conditions(config.condition))
@@ -80,13 +81,10 @@ def _with_texts(strokes: Strokes, title: str) -> Strokes:
 def read_collection(config: StrokeData, progress: Progress | None = None) -> Strokes:
     """All strokes that ``config`` names, before short lines are left out and the rest is split."""
     if config.format in ("handwritten", "fonts"):
-        if config.format == "fonts":
-            how: tuple[int, ...] = (config.lines, config.words)
-            make = partial(synthetic.set_lines, config.lines, config.words)
-        else:
-            how, make = (config.lines,), partial(synthetic.write_lines, config.lines)
-        key = [config.format, synthetic.VERSION, *how]
-        return _cached(config, key, [], lambda: make(progress=progress))
+        how = {"words": config.words} if config.format == "fonts" else {}
+        draw: Any = synthetic.set_lines if how else synthetic.write_lines
+        key = [config.format, synthetic.VERSION, config.lines, *how.values()]
+        return _cached(config, key, [], lambda: draw(config.lines, progress=progress, **how))
     paths = [Path(os.path.expanduser(name)) for name in config.path]
     alone = len(paths) == 1 and is_stroke_file(paths[0])
     if paths and config.format == "iamondb" and not alone:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hmrnn.analysis.scores import BoundaryScores, compare
+from hmrnn.analysis.scores import Row, compare, ends_of
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
-from hmrnn.kinds.strokes.gold import against_pen_ups, pen_ups
+from hmrnn.kinds.strokes.gold import pen_ups
 from hmrnn.kinds.strokes.ink import INK, PRIME, Sheet, check_drawable
 from hmrnn.kinds.strokes.strokes import coordinates, counted
 from hmrnn.plots.style import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, new_figure, new_page, styled, superscript
@@ -28,8 +28,16 @@ _MOST_INCHES = 6.0  # height of a panel
 _MARGIN = 0.02  # around a line, as a share of its longer side
 
 
-def figure5(steps: np.ndarray, segmentation: Segmentation, *, levels: Sequence[int] = (2,)) -> Figure:
+def figure5(
+    steps: np.ndarray,
+    segmentation: Segmentation,
+    *,
+    levels: Sequence[int] = (2,),
+    letters: np.ndarray | None = None,
+) -> Figure:
     """Figure 5 of the paper: a line (T, 3) coloured by its pen strokes, and below by its segments at each level.
+
+    With the ``letters`` (T,) that points belong to it is coloured by them, too.
 
     Beside each level: how well the segment ends agree with the ends of strokes, exactly and within one point, and the
     F1 that the same number of random ends would reach.
@@ -39,13 +47,15 @@ def figure5(steps: np.ndarray, segmentation: Segmentation, *, levels: Sequence[i
     for level in levels:
         segmentation.ends(level)  # raises InputError if there is no such level
     check_drawable([steps])
-    scores = against_pen_ups(segmentation, steps)
     strokes = [*pen_ups(steps[:-1]).tolist(), len(steps)]
     rows = [("pen strokes", strokes, f"{len(strokes)} strokes")]
+    if letters is not None:
+        ends = [*ends_of(np.diff(letters)).tolist(), len(steps)]
+        rows.append(("letters", ends, f"{len(ends)} pieces"))
     for level in levels:
         ends = segmentation.ends(level)
         [row, *_] = compare([[ends]], {"pen-ups": [pen_ups(steps)]}, [len(steps)])
-        rows.append((f"segments of z{superscript(level)}", ends, _scores(ends, scores[level], row.chance)))
+        rows.append((f"segments of z{superscript(level)}", ends, _scores(ends, row)))
 
     points = coordinates(steps)
     wide, high = (float(size) for size in np.ptp(points, axis=0))
@@ -103,15 +113,15 @@ def _draw(axes: Axes, points: np.ndarray, up: np.ndarray, ends: list[int], name:
     axes.set_aspect("equal")
 
 
-def _scores(ends: list[int], scores: dict[int, BoundaryScores], chance: dict[int, float]) -> str:
-    """Scores of one level as text; ``chance`` is the F1 of random ends, computed exactly for tolerance 0."""
+def _scores(ends: list[int], row: Row) -> str:
+    """Scores of one level as text."""
     lines = [counted(len(ends), "segment")]
-    for tolerance, score in scores.items():
+    for tolerance, score in row.scores.items():
         near = "exactly at pen-ups" if tolerance == 0 else f"within {tolerance} point"
         lines += [near + ":", f"  P {_percent(score.precision)}  R {_percent(score.recall)}  F1 {_percent(score.f1)}"]
-        f1 = chance[tolerance]
+        f1 = row.chance[tolerance]
         if tolerance == 0 and ends[-1] > 1:  # expected hits of random ends
-            f1 = dataclasses.replace(score, hits=score.found * score.gold / (ends[-1] - 1)).f1
+            f1 = replace(score, hits=score.found * score.gold / (ends[-1] - 1)).f1
         lines.append(f"  by chance F1 {_percent(f1)}")
     return "\n".join(lines)
 

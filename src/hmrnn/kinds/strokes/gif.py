@@ -57,21 +57,16 @@ def _frames(sheet: Sheet, count: int) -> Iterator[Image]:
 
     scale = min(_WIDTH / sheet.width, _MOST_HEIGHT / sheet.height)
     width, height = (max(1, round(scale * size)) for size in (sheet.width, sheet.height))
-    grey, ink = (Image.new("L", (_FINER * width, _FINER * height)) for _ in range(2))
-    pen = _Pen(ImageDraw.Draw(grey), _FINER * scale, sheet.pen)
+    canvas, palette = Image.new("RGB", (_FINER * width, _FINER * height), "white"), Image.new("P", (1, 1))
+    palette.putpalette(_palette())
+    pen = _Pen(ImageDraw.Draw(canvas), _FINER * scale, sheet.pen)
     for stroke in itertools.chain.from_iterable(line.prime for line in sheet.lines):
-        pen.draw(stroke)
-    background = _shades(grey)
-    background = np.where(background > 0, background + _SHADES - 1, 0)
-    pen = _Pen(ImageDraw.Draw(ink), _FINER * scale, sheet.pen)
+        pen.draw(stroke, PRIME)
     for k in range(count):
         for line in sheet.lines:
             for stroke in _between(line, (k - 1) / (count - 1), k / (count - 1)):
-                pen.draw(stroke)
-        shades = _shades(ink)
-        frame = Image.fromarray(np.where(shades > 0, shades, background).astype(np.uint8))
-        frame.putpalette(_palette())
-        yield frame
+                pen.draw(stroke, INK)
+        yield canvas.reduce(_FINER).quantize(palette=palette, dither=Image.Dither.NONE)
 
 
 def _between(line: Line, begin: float, end: float) -> Iterator[np.ndarray]:
@@ -92,18 +87,12 @@ class _Pen:
         self.on, self.scale = draw, scale
         self.width = max(_FINER, round(scale * width))
 
-    def draw(self, points: np.ndarray) -> None:
+    def draw(self, points: np.ndarray, colour: str) -> None:
         places = [tuple(place) for place in (self.scale * points).tolist()]
-        self.on.line(places, fill=255, width=self.width)
+        self.on.line(places, fill=colour, width=self.width)
         r = self.width / 2
         for x, y in places:
-            self.on.ellipse((x - r, y - r, x + r, y + r), fill=255)
-
-
-def _shades(picture: Image) -> np.ndarray:
-    """The shade of each pixel after downsampling, from 0 to ``_SHADES`` - 1."""
-    small = np.asarray(picture.reduce(_FINER), dtype=np.float64)
-    return np.round(small / 255 * (_SHADES - 1)).astype(np.int64)
+            self.on.ellipse((x - r, y - r, x + r, y + r), fill=colour)
 
 
 def _palette() -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from hmrnn.config import CONTEXT, OF_TEXT, Config, DataConfig
 from hmrnn.config.changes import replaced
@@ -20,16 +20,48 @@ if TYPE_CHECKING:
 
     from hmrnn.checkpoint import Checkpoint
     from hmrnn.kinds.strokes.commands import StrokeCommands, TranscriptCommands
-    from hmrnn.kinds.strokes.model import StrokeModel
     from hmrnn.kinds.strokes.network import HandwritingModel
     from hmrnn.kinds.strokes.page import StrokePage, TranscriptPage
     from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus
     from hmrnn.kinds.strokes.transcriber import Transcriber
-    from hmrnn.kinds.strokes.transcripts import TranscriptModel
     from hmrnn.training.task import Task
 
 
-class Handwriting(Kind):
+class _Lines(Kind):
+    def says(self, config: Config) -> bool:
+        """Whether lines are needed with what they say."""
+        return True
+
+    def uses(self) -> tuple[Any, Any]:
+        """The classes of tasks and models."""
+        raise NotImplementedError
+
+    def task(self, config: Config, corpus: StrokeCorpus, device: torch.device, rank: int = 0, world: int = 1) -> Task:
+        network = self.network(config, corpus.spec, config.train.engine)
+        return self.uses()[0](config, corpus, network, device, rank, world)
+
+    def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> Any:
+        return self.uses()[1](network, spec, config, source)
+
+    def spec(self, plain: dict[str, Any]) -> Scale:
+        from hmrnn.kinds.strokes.strokes import Scale
+
+        return Scale.from_dict(plain)
+
+    def load(self, config: Config, progress: Any = None) -> StrokeCorpus:
+        from hmrnn.kinds.strokes.corpus import load_strokes
+
+        return load_strokes(config.data, progress, texts=self.says(config))
+
+    def settle(self, config: Config, corpus: StrokeCorpus) -> Config:
+        from hmrnn.kinds.strokes.window import alphabet_of
+
+        if not self.says(config) or config.model.alphabet:
+            return config
+        return replaced(config, {"model.alphabet": alphabet_of(corpus.train.texts)})
+
+
+class Handwriting(_Lines):
     name = "strokes"
     formats = ("strokes", "iamondb", "handwritten", "fonts")
     Settings, Model = StrokeData, StrokeModelConfig
@@ -46,10 +78,8 @@ class Handwriting(Kind):
 
         return StrokePage
 
-    def spec(self, plain: dict[str, Any]) -> Scale:
-        from hmrnn.kinds.strokes.strokes import Scale
-
-        return Scale.from_dict(plain)
+    def says(self, config: Config) -> bool:
+        return config.model.window != "none"
 
     def measure(self, spec: InputSpec) -> Measure:
         return Measure("nats", "sequence")
@@ -61,35 +91,21 @@ class Handwriting(Kind):
         texts = path.is_dir() and ".txt" in endings
         return ".npz" in endings or (bool(endings & {".json", ".csv"}) and not texts) or is_iamondb(path)
 
-    def load(self, config: Config, progress: Any = None) -> StrokeCorpus:
-        from hmrnn.kinds.strokes.corpus import load_strokes
-
-        return load_strokes(config.data, progress, texts=config.model.window != "none")
-
     def settle(self, config: Config, corpus: StrokeCorpus) -> Config:
-        from hmrnn.kinds.strokes.window import alphabet_of
         from hmrnn.reading.conditions import fitted
 
-        if config.model.window != "none" and not config.model.alphabet:
-            config = replaced(config, {"model.alphabet": alphabet_of(corpus.train.texts)})
-        return fitted(config, corpus.conditions)
+        return fitted(super().settle(config, corpus), corpus.conditions)
 
     def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> HandwritingModel:
         from hmrnn.kinds.strokes.network import HandwritingModel
 
         return HandwritingModel(config.model, engine=engine, detectors=config.detectors)
 
-    def task(self, config: Config, corpus: StrokeCorpus, device: torch.device, rank: int = 0, world: int = 1) -> Task:
+    def uses(self) -> tuple[Any, Any]:
+        from hmrnn.kinds.strokes.model import StrokeModel
         from hmrnn.kinds.strokes.task import StrokeTask
 
-        network = self.network(config, corpus.spec, config.train.engine)
-
-        return StrokeTask(config, corpus, network, device, rank, world)
-
-    def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> StrokeModel:
-        from hmrnn.kinds.strokes.model import StrokeModel
-
-        return StrokeModel(cast(Any, network), cast("Scale", spec), config, source)
+        return StrokeTask, StrokeModel
 
     def commands(self, progress: Callable[[str], Any]) -> StrokeCommands:
         from hmrnn.kinds.strokes.commands import StrokeCommands
@@ -103,7 +119,7 @@ class Handwriting(Kind):
         return StrokeData(format="strokes", path=files.paths(data))
 
 
-class Transcripts(Kind):
+class Transcripts(_Lines):
     """Lines of handwriting with what they say, to be read."""
 
     name = "transcripts"
@@ -123,40 +139,18 @@ class Transcripts(Kind):
 
         return TranscriptPage
 
-    def spec(self, plain: dict[str, Any]) -> Scale:
-        from hmrnn.kinds.strokes.strokes import Scale
-
-        return Scale.from_dict(plain)
-
     def measure(self, spec: InputSpec) -> Measure:
         return Measure("nats", "letter")
-
-    def load(self, config: Config, progress: Any = None) -> StrokeCorpus:
-        from hmrnn.kinds.strokes.transcripts import load_transcripts
-
-        return load_transcripts(config.data, progress)
-
-    def settle(self, config: Config, corpus: StrokeCorpus) -> Config:
-        from hmrnn.kinds.strokes.window import alphabet_of
-
-        known = config.model.alphabet or alphabet_of(corpus.train.texts)
-        return replaced(config, {"model.alphabet": known})
 
     def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> Transcriber:
         from hmrnn.kinds.strokes.transcriber import Transcriber
 
         return Transcriber(config.model, engine=engine, detectors=config.detectors)
 
-    def task(self, config: Config, corpus: StrokeCorpus, device: torch.device, rank: int = 0, world: int = 1) -> Task:
-        from hmrnn.kinds.strokes.transcripts import TranscriptTask
+    def uses(self) -> tuple[Any, Any]:
+        from hmrnn.kinds.strokes.transcripts import TranscriptModel, TranscriptTask
 
-        network = self.network(config, corpus.spec, config.train.engine)
-        return TranscriptTask(config, corpus, network, device, rank, world)
-
-    def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> TranscriptModel:
-        from hmrnn.kinds.strokes.transcripts import TranscriptModel
-
-        return TranscriptModel(cast(Any, network), cast("Scale", spec), config, source)
+        return TranscriptTask, TranscriptModel
 
     def commands(self, progress: Callable[[str], Any]) -> TranscriptCommands:
         from hmrnn.kinds.strokes.commands import TranscriptCommands

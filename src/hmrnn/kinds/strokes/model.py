@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -86,21 +86,9 @@ class StrokeModel(Model):
             encoded = [self.scale.encode(line) for line in strokes]
             return segment_many(self.network, encoded, self.scale.pieces, batch=argument("batch", batch, Count))
 
-    def generate(
-        self,
-        points: int = 600,
-        *,
-        bias: float = 0.0,
-        temperature: float = 1.0,
-        prime: np.ndarray | None = None,
-        seed: int | None = None,
-        condition: ConditionLike = None,
-    ) -> np.ndarray:
-        """A line (points, 3). With ``prime`` it continues that line and holds only the new points.
-
-        A model that was trained with ``model.halt`` ends the line by itself, after at most ``points``.
-        """
-        return self.sheet(1, points, bias=bias, temperature=temperature, prime=prime, seed=seed, condition=condition)[0]
+    def generate(self, points: int = 600, **how: Any) -> np.ndarray:
+        """A line (points, 3), with the other options of :meth:`sheet`."""
+        return self.sheet(1, points, **how)[0]
 
     def sheet(
         self,
@@ -114,7 +102,12 @@ class StrokeModel(Model):
         condition: ConditionLike = None,
         progress: Progress = None,
     ) -> list[np.ndarray]:
-        """Several lines, as :meth:`generate` gives one; ``condition`` may be a list with one for each."""
+        """Lines (points, 3); ``condition`` may be a list with one for each.
+
+        With ``prime`` they continue that line and hold only the new points. A model that was trained with
+        ``model.halt`` ends each line by itself, after at most ``points``. The other options are those of
+        :func:`hmrnn.kinds.strokes.write.write`.
+        """
         if self.network.window is not None:
             raise InputError("this model writes a text; give one, as model.write or --text", setting="text")
         start = None if prime is None else self._strokes(prime)[0]
@@ -140,24 +133,9 @@ class StrokeModel(Model):
         with conditioned(self.network, self.as_condition(condition, len(strokes))):
             return evaluate_strokes(self.network, strokes, self.scale, progress=progress).checked()
 
-    def write(
-        self,
-        text: str,
-        *,
-        style: Strokes | None = None,
-        bias: float = 1.0,
-        temperature: float = 1.0,
-        seed: int | None = None,
-        condition: ConditionLike = None,
-        progress: Progress = None,
-    ) -> Written:
-        """A line that says ``text``, in a hand of its own or in that of ``style``, a line with its text.
-
-        The model must have been trained with ``model.window``; with ``model.halt`` it ends the line by itself.
-        """
-        return self.write_many(
-            [text], style=style, bias=bias, temperature=temperature, seed=seed, condition=condition, progress=progress
-        )[0]
+    def write(self, text: str, **how: Any) -> Written:
+        """A line that says ``text``, with the options of :meth:`write_many`."""
+        return self.write_many([text], **how)[0]
 
     def write_many(
         self,
@@ -170,7 +148,10 @@ class StrokeModel(Model):
         condition: ConditionLike = None,
         progress: Progress = None,
     ) -> list[Written]:
-        """As :meth:`write`, a line for each text, side by side."""
+        """A line for each text, side by side, in a hand of its own or in that of ``style``, a line with its text.
+
+        The model must have been trained with ``model.window``; with ``model.halt`` it ends each line by itself.
+        """
         if self.network.window is None:
             raise InputError("this model cannot write a text; train one with model.window soft")
         texts = argument("texts", texts, Sequence[str])
@@ -222,11 +203,13 @@ class StrokeModel(Model):
             found.append(shown[:, 0].cpu().numpy()[np.maximum(np.arange(len(line)) - 1, 0)])
         return found
 
-    def figure(self, name: str, line: np.ndarray, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
+    def figure(self, name: str, line: np.ndarray | Strokes, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
         """Figure 5 for the segments found in ``line``, at the given levels or at all."""
         from hmrnn.kinds.strokes.figures import figure5
 
-        return figure5(line, found, levels=tuple(levels) or range(1, found.levels + 1))
+        given = self._strokes(line)
+        letters = self.letters(given)[0] if self.network.window is not None else None
+        return figure5(given[0], found, levels=tuple(levels) or range(1, found.levels + 1), letters=letters)
 
     def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> StrokeCorpus:
         """The corpus that it was trained on, which may have moved to ``path``."""

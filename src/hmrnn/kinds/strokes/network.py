@@ -20,9 +20,6 @@ from hmrnn.nn.predictor import Draws, Predictor
 from hmrnn.ops import State, Step
 from hmrnn.ops.interface import within
 
-HALF = 0.5
-"""Of a letter: from where on the window is nearest to the next one."""
-
 
 class HandwritingModel(Predictor):
     """A recurrent network that predicts the next pen movement from those so far, by a mixture density.
@@ -127,7 +124,7 @@ class HandwritingModel(Predictor):
             return halts
         text = self._text(self._conditioned(condition, drawn.shape[:1]))
         past = self.window.past(self._parts(state)[0], text).cpu()
-        return halts & (past > -HALF) | (drawn[:, POINT_SIZE - 1] > 0) & (past > HALF)
+        return halts & (past > -0.5) | (drawn[:, POINT_SIZE - 1] > 0) & (past > 0.5)
 
     def _parts(self, state: State) -> tuple[Place, State]:
         """The place of the window and the state of the layers."""

@@ -22,8 +22,8 @@ class Evaluate(Options):
 
 @dataclasses.dataclass(frozen=True)
 class Generate(Options):
-    bias: float = option(0.0, "X")
-    """Handwriting: 0 varies as people do, 1 is neat, more is neater."""
+    bias: float | None = option(None, "X")
+    """Handwriting: 0 varies as people do, 1 is neat, more is neater; 0 if not given, 1 for a text."""
     text: str | None = option(None, "TEXT", without=("length", "samples"), model="writing-small")
     """Handwriting: what to write, by a model that was trained with model.window; writing-small if none is given."""
     width: int = option(40, "LETTERS", needs="text", least=1, most=1000)

@@ -35,7 +35,7 @@ def sections(model: StrokeModel, corpus: StrokeCorpus) -> Iterator[Section]:
         lengths = [np.concatenate([one.lengths(level) for one in found]) for level in range(1, found[0].levels + 1)]
         try:
             what = "A line of the validation part, coloured by its pen strokes and by segments."
-            yield Section("Figure 5", what, figure=model.figure("5", some[0], found[0]))
+            yield Section("Figure 5", what, figure=model.figure("5", some.select([0]), found[0]))
         except InputError as error:  # a line of dots alone
             yield Section("Figure 5", str(error))
         what = f"Lengths of the segments in {len(some)} lines."
@@ -68,7 +68,7 @@ def demo(model: StrokeModel, corpus: StrokeCorpus, folder: Path) -> Iterator[Sec
         length = sum(map(len, found)) / sum(len(segments.ends(level)) for segments in found)
         rows.append((f"{level}", f"{length:.1f}", *(f"{score.f1:.3f}" for score in near)))
     yield Section("Where the segments end, beside where the pen was lifted", table=rows)
-    save_figure(model.figure("5", corpus.valid[0], found[0]), folder / "figure5.png")
+    save_figure(model.figure("5", corpus.valid.select([0]), found[0]), folder / "figure5.png")
     prime = corpus.valid[0]
     lines = model.sheet(5, POINTS, bias=1.0, seed=1)
     for name, seconds in (("writing.png", 0.0), ("writing.svg", 8.0)):

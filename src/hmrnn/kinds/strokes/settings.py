@@ -17,6 +17,7 @@ WINDOW = Needs("model.window", ("soft", "detector"))
 class LineData(DataConfig):
     """The lines of pen strokes to read."""
 
+    format: str = ""
     path: Annotated[tuple[str, ...], Needs("data.format", ("strokes", "iamondb", "strokes-read", "iamondb-read"))] = ()
     """Files, or one directory. Files that end in .xz, .gz or .bz2 are decompressed while they are read."""
     min_points: Annotated[int, Meta(ge=2)] | None = None

@@ -11,7 +11,7 @@ from hmrnn.config import Config
 from hmrnn.kinds.strokes.batches import StrokeBatches
 from hmrnn.kinds.strokes.evaluate import evaluate_strokes
 from hmrnn.kinds.strokes.network import HandwritingModel
-from hmrnn.kinds.strokes.strokes import StrokeCorpus, counted
+from hmrnn.kinds.strokes.strokes import StrokeCorpus
 from hmrnn.training.sequences import PaddedTask
 from hmrnn.training.task import Validation
 
@@ -49,9 +49,7 @@ class StrokeTask(PaddedTask):
 
     def describe(self) -> str:
         train, valid = self.corpus.train, self.corpus.valid
-        count = len(train.skipped)
-        skipped = f"; {counted(count, 'file')} could not be read" if count else ""
         return (
             f"{self.corpus.name}: {len(train):,} lines of {train.lengths.mean():.0f} points on average to train on, "
-            f"{len(valid):,} to validate{skipped}"
+            f"{len(valid):,} to validate; {len(train.skipped):,} left out"
         )

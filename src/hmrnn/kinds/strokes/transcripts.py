@@ -18,7 +18,6 @@ from hmrnn.config import Config
 from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.corpus import load_strokes
-from hmrnn.kinds.strokes.settings import LineData, StrokeData, TranscriptData
 from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes
 from hmrnn.kinds.strokes.transcriber import Heard, Transcriber, likeliest, nats, search, spelled
 from hmrnn.kinds.strokes.window import encode_texts
@@ -97,11 +96,11 @@ class TranscriptTask(Task):
             with evaluating(self.model), torch.inference_mode(), uncaptured(), autocast:
                 heard = self.model(x, lengths.clamp(min=1))
                 found = _nats(heard, letters, lengths)
-            wrong = 0
-            for b, steps in enumerate(torch.where(lengths > 0, heard.lengths, 0).tolist()):
+            wrong, counts = 0, torch.where(lengths > 0, heard.lengths, 0)
+            for b, steps in enumerate(counts.tolist()):
                 said = letters[:, b][letters[:, b] > 0].tolist()
                 wrong += edit_distance(likeliest(heard.chances[:steps, b].float().cpu().numpy()), said) if said else 0
-            counted = within(torch.where(lengths > 0, heard.lengths, 0), len(heard.chances))
+            counted = within(counts, len(heard.chances))
             sums = (found.double().sum(), (letters > 0).sum(), torch.tensor(wrong, device=self.device))
             total.count(heard.out, counted, *sums)
             if progress is not None:
@@ -167,7 +166,7 @@ class TranscriptModel(Model):
 
     def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> StrokeCorpus:
         """The corpus that it was trained on, which may have moved to ``path``."""
-        return load_transcripts(self.data(path), progress)
+        return load_strokes(self.data(path), progress, texts=True)
 
     def predict(self, lines: Any, *, beam: int = 10, progress: Progress = None) -> list[Transcript]:
         """What lines of strokes, :class:`Strokes` or arrays (T, 3), say."""
@@ -204,10 +203,3 @@ def legibility(read: Sequence[str], said: Sequence[str]) -> Legibility:
     letters = sum(edit_distance(a, b) for a, b in zip(read, said)) / max(1, sum(map(len, said)))
     words = sum(edit_distance(a.split(), b.split()) for a, b in zip(read, said))
     return Legibility(letters, words / max(1, sum(len(text.split()) for text in said)), len(said))
-
-
-def load_transcripts(data: TranscriptData, progress: Any = None) -> StrokeCorpus:
-    """The lines of a TranscriptData, with their texts."""
-    fields = {field.name: getattr(data, field.name) for field in dataclasses.fields(LineData)}
-    fields["format"] = data.format.removesuffix("-read")
-    return load_strokes(StrokeData(**fields), progress, texts=True)
