@@ -99,40 +99,6 @@ def test_many_sequences_are_segmented_as_each_by_itself() -> None:
     assert segment_many(model, [], pieces) == []
 
 
-class EveryThird:
-    """Ends after every third step, counted from the second layer's h, which it is given."""
-
-    def __init__(self, sequence: np.ndarray) -> None:
-        self.h = np.full((len(sequence), 10), np.nan)
-
-    def add(self, hidden: Any, at: np.ndarray, counted: np.ndarray) -> None:
-        self.h[at[counted]] = hidden[1].numpy()[counted]
-
-    def words(self) -> np.ndarray:
-        assert np.isfinite(self.h).all()
-        return np.arange(len(self.h)) % 3 == 2
-
-    def chances(self) -> np.ndarray:
-        return np.where(self.words(), 0.75, 0.25)
-
-
-def test_ends_of_level_1_may_be_found_by_others() -> None:
-    model, sequences = network(), [indices(7), indices(10)]
-
-    def shown(x: np.ndarray) -> str:
-        return "x" * len(x)
-
-    plain = segment_many(model, sequences, shown, prime=[1, 2])
-    for chunk in (4, 512):
-        found = segment_many(model, sequences, shown, prime=[1, 2], ends=EveryThird, chunk=chunk)
-        assert [each.ends(1) for each in found] == [[1, 4, 7], [1, 4, 7, 10]]
-        for each, other in zip(found, plain):
-            np.testing.assert_array_equal(each.boundaries[:, 1], other.boundaries[:, 1])
-            assert set(each.probabilities[:, 0].tolist()) == {0.25, 0.75}
-    with refused():
-        segment_many(network(hidden_size=(5,), num_layers=1), sequences, shown, ends=EveryThird)
-
-
 @pytest.mark.parametrize("cuts", [[], [1], [20, 21, 40]])
 def test_a_late_detector_is_moved_back(cuts: list[int]) -> None:
     """Also across the parts of a sequence; what follows the last step is not known."""

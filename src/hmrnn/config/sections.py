@@ -307,8 +307,8 @@ class SegmentConfig:
     examples: Annotated[str | None, Needs("segments.lexicon")] = None
     """A file with lines that are cut into words by spaces; some fifty show how words are meant."""
     reader: Annotated[Natural, Needs("segments.size")] = 0
-    """Units of a recurrent network of the head's own, which reads the text for it. 0: the head reads the states of the
-    model, which know within a word how it goes on: after many updates its segments are single symbols."""
+    """Units of a recurrent network of the head's own, which reads the text for it; at least 1. The states of the
+    model know within a word how it goes on, so that segments by them are single symbols after many updates."""
     weight: NotNegative = 1.0
     """Weight of the head's loss, in nats per symbol, beside that of the next symbol."""
     dropout: Share = 0.25

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -130,22 +130,6 @@ class Reader:
         return self.model.expect(output.combine(self.state.h, self._terms))
 
 
-class Ends(Protocol):
-    """Finds the ends of the segments of level 1 of a sequence (T, ...) in the place of the lowest detector."""
-
-    def add(self, hidden: Sequence[Tensor], at: np.ndarray, counted: np.ndarray) -> None:
-        """Take h of all layers (n, 1, H_l) after the steps ``at`` (n, 1), of those that are ``counted`` (n, 1)."""
-        ...
-
-    def words(self) -> np.ndarray:
-        """(T,) bool: whether a segment ends after each step."""
-        ...
-
-    def chances(self) -> np.ndarray:
-        """(T,): the probability that one ends there."""
-        ...
-
-
 @torch.inference_mode()
 def measured(model: Predictor, made: Read) -> list[np.ndarray]:
     """What a network made of a chunk, as the arrays of a Segmentation, each (T, B, ...).
@@ -225,7 +209,6 @@ def segment_many(
     batch: int = 32,
     chunk: int = 512,
     prime: Sequence[int] | np.ndarray = (),
-    ends: Callable[[np.ndarray], Ends] | None = None,
     late: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Segmentation]:
@@ -236,15 +219,12 @@ def segment_many(
     which bounds the memory and changes no result. ``progress`` is called with the steps done and their total. The bits
     of points are -log2 of densities in normalised coordinates, and may be negative.
 
-    ``prime`` are steps that are read before every sequence, and are not part of the result. ``ends`` is called with
-    each sequence, the prime before it; what it gives decides where the segments of level 1 end. ``late`` is the number
-    of steps (0 or 1) by which the lowest detector fires after the end of a segment, by default that of the network; its
-    ends are moved back by as many.
+    ``prime`` are steps that are read before every sequence, and are not part of the result. ``late`` is the
+    number of steps (0 or 1) by which the lowest detector fires after the end of a segment, by default that of the
+    network; its ends are moved back by as many.
     By :func:`hmrnn.nn.predictor.conditioned` a model may be given one condition for all sequences, or one each.
     """
     check_detectors(model)
-    if not model.rnn.num_boundaries and ends is not None:
-        raise InputError("segments by the head take the place of the lowest detector; train two or more layers")
     late = model.rnn.late if late is None else late
     inputs = [_checked(model, sequence) for sequence in sequences]
     found: dict[int, Segmentation] = {}
@@ -255,7 +235,6 @@ def segment_many(
     for places in _by_length(inputs, batch):
         group = [inputs[place] for place in places]
         steps = torch.nn.utils.rnn.pad_sequence(group)  # (T, B, ...)
-        finders = [] if ends is None else [ends(each.cpu().numpy()) for each in group]
         parts = []
         condition = model.condition
         if any(given is not None for given in condition):
@@ -265,10 +244,6 @@ def segment_many(
             condition = condition._replace(clock=left)
         for start, made in zip(range(0, len(steps), chunk), read(model, steps.split(chunk), condition=condition)):
             parts.append(measured(model, made))
-            at = np.arange(start, start + len(made.steps))[:, None]
-            for b, finder in enumerate(finders):
-                mine = [cast(Tensor, h)[:, b : b + 1] for h in made.output.hidden]
-                finder.add(mine, at.clip(max=len(group[b]) - 1), at < len(group[b]))
             if progress is not None:
                 progress(done + sum(max(0, min(start + chunk, len(each)) - first) for each in group), total)
         done += sum(len(sequence) - first for sequence in group)
@@ -278,12 +253,7 @@ def segment_many(
             each = Segmentation(
                 tuple(pieces(np.asarray(sequences[place]))), *(array[first : len(group[b]), b] for array in whole)
             )
-            if finders:
-                each.boundaries[:, 0], each.probabilities[:, 0] = (
-                    finders[b].words()[first:],
-                    finders[b].chances()[first:],
-                )
-            [found[place]] = on_time([each], 0 if finders else late)
+            [found[place]] = on_time([each], late)
     return [found[place] for place in range(len(inputs))]
 
 

@@ -1,4 +1,4 @@
-"""Scores of segments by a head that reads the states of the model, and by one that reads the text itself."""
+"""Scores of all segments of a text by a segmental head, which reads it in blocks."""
 
 import numpy as np
 import pytest
@@ -13,10 +13,10 @@ from hmrnn.kinds.text.words.segmental import windows
 K, SYMBOLS = 3, 7
 
 
-def made(reader: int) -> LanguageModel:
+def made() -> LanguageModel:
     torch.manual_seed(2)
     config = ModelConfig(embedding_size=3, hidden_size=(6,), num_layers=2, output_size=5)
-    segments = SegmentConfig(size=8, longest=K, reader=reader, dropout=0.5)
+    segments = SegmentConfig(size=8, longest=K, reader=5, dropout=0.5)
     return LanguageModel(SYMBOLS, config, segments=segments)
 
 
@@ -24,23 +24,19 @@ def text(length: int) -> np.ndarray:
     return np.random.default_rng(3).integers(0, SYMBOLS, length)
 
 
-@pytest.mark.parametrize("reader", [0, 5])
-def test_a_text_is_scored_from_what_was_read_before_each_segment(reader: int) -> None:
-    model, symbols = made(reader), text(30)  # in training mode: nothing may be dropped all the same
+def test_a_text_is_scored_from_what_was_read_before_each_segment() -> None:
+    model, symbols = made(), text(30)  # in training mode: nothing may be dropped all the same
     found = HeadScores(model, symbols)
     model.eval()
     x = torch.from_numpy(symbols)[:, None]
     with torch.no_grad():
-        _, out, _ = model(x)
-        found.add(out.hidden, np.arange(30)[:, None], np.ones((30, 1), bool))
-        hidden = [h[:-1] for h in out.hidden]
-        expected = model.segments.score(x[:-1], hidden, windows(x[1:], K)).closed[..., 0]
+        expected = model.segments.score(x[:-1], windows(x[1:], K)).closed[..., 0]
     inside = 30 - K - 1  # segments that end before the text does
     np.testing.assert_allclose(found.scores[1 : 1 + inside], expected[:inside], rtol=1e-4, atol=1e-5)
 
 
 def test_blocks_begin_after_the_block_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, symbols = made(5).eval(), text(12)
+    model, symbols = made().eval(), text(12)
     whole = HeadScores(model, symbols).scores
     monkeypatch.setattr(words, "_BLOCK", 4)
     blocks = HeadScores(model, symbols).scores
@@ -50,9 +46,8 @@ def test_blocks_begin_after_the_block_before_them(monkeypatch: pytest.MonkeyPatc
     assert np.abs(blocks[9:] - whole[9:]).max() > 1e-4
 
 
-@pytest.mark.parametrize("reader", [0, 5])
-def test_the_loss_of_a_head_with_a_reader_does_not_train_the_network(reader: int) -> None:
-    model, x = made(reader), torch.from_numpy(text(12))[:, None]
-    _, out, _ = model(x)
-    model.segments.score(x, out.hidden, windows(x, K)).closed.sum().backward()
-    assert all((p.grad is None) == (reader > 0) for p in [model.rnn.layers()[0].U, model.embedding.weight])
+def test_the_loss_of_a_head_does_not_train_the_network() -> None:
+    model, x = made(), torch.from_numpy(text(12))[:, None]
+    model(x)
+    model.segments.score(x, windows(x, K)).closed.sum().backward()
+    assert all(p.grad is None for p in [model.rnn.layers()[0].U, model.embedding.weight])

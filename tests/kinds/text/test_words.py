@@ -114,6 +114,11 @@ def test_large_texts_and_vocabularies_are_read_fewer_times(symbols, signs, epoch
     assert found.train.epochs == epochs
 
 
+def test_a_head_needs_a_reader():
+    with refused("segments.reader"):
+        tiny.changed(words_config(), reader=0).check()
+
+
 def test_no_epochs_without_a_head_are_refused():
     with refused("train.epochs"):
         tiny.changed(tiny.DEFAULT, epochs=0).check()

@@ -119,7 +119,6 @@ def find(model: LanguageModel, symbols: np.ndarray, **how: Any) -> Found:
     T, levels = len(symbols), model.rnn.num_boundaries
     check_detectors(model)
     found = Found(np.zeros((T, levels), bool), *np.full((2, T), math.nan, np.float32))
-    head = None if model.segments is None else HeadScores(model, symbols)
     for at, counted, targets, here in read_text(model, symbols, **how):
         found.boundaries[at[counted]] = here.boundaries.cpu().numpy()[counted]
         for bits, nats in (
@@ -127,11 +126,9 @@ def find(model: LanguageModel, symbols: np.ndarray, **how: Any) -> Found:
             (found.expected, here.prediction.entropy()),
         ):
             bits[at[counted] + 1] = nats.cpu().numpy()[counted] / math.log(2)
-        if head is not None:
-            head.add(here.output.hidden, at, counted)  # type: ignore[arg-type]
     if model.rnn.late:
         found.boundaries[:-1] = found.boundaries[1:].copy()
-    return found if head is None else found._replace(words=head.words())
+    return found if model.segments is None else found._replace(words=HeadScores(model, symbols).words())
 
 
 def cut(count: int, streams: int, warmup: int, chunk: int = 100) -> tuple[int, int]:

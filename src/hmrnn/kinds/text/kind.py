@@ -71,6 +71,10 @@ class Text(Kind):
             raise InputError("must be bytes, characters up to U+00FF", setting="data.symbols")
         if size and config.data.format == "lines":
             raise InputError("is for running text; leave it out", setting="segments.size", value=size)
+        if size and not config.segments.reader:
+            raise InputError(
+                "must be at least 1: a segmental head reads the text itself", setting="segments.reader", value=0
+            )
         if config.model.ridge and epochs != 1:
             raise InputError("must be 1: model.ridge fits in one pass", setting="train.epochs", value=epochs)
 

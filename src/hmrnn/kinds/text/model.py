@@ -6,7 +6,6 @@ import codecs
 import dataclasses
 import warnings
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -100,12 +99,9 @@ class TextModel(Model):
         threshold: float | None = None,
         progress: Progress = None,
     ) -> Segmentation:
-        """The segments of level 1 alone, as :meth:`segment` finds them, in less time: only a segmental head that reads
-        the text itself reads it. Operations and norms are 0.
+        """The segments of level 1 alone, as :meth:`segment` finds them, in less time: only the segmental head reads
+        the text. Operations and norms are 0.
         """
-        head = self.network.segments
-        if head is not None and head.reader is None:
-            return self.segment(text, unknown=unknown, primed=primed, threshold=threshold, progress=progress)
         reading = self._read(text, "segment", unknown)
         symbols = self._primed(reading.indices, primed)
         T = len(reading.indices)
@@ -155,11 +151,12 @@ class TextModel(Model):
         threshold: float | None,
         progress: Progress,
     ) -> list[Segmentation]:
-        prime = self.prime if primed else ()
+        prime = self.prime if primed else np.zeros(0, np.int64)
         by = by or ("detectors" if self.network.segments is None else "head")
         if by == "detectors" and threshold is not None:
             raise InputError("is for the ends of a segmental head", setting="threshold", value=threshold)
-        ends = partial(HeadScores, self.network, read=len(prime), threshold=threshold) if by == "head" else None
+        if by == "head" and not self.network.rnn.num_boundaries:
+            raise InputError("segments by the head take the place of the lowest detector; train two or more layers")
         with conditioned(self.network, self.as_condition(condition, len(readings))):
             found = segment_many(
                 self.network,
@@ -167,9 +164,13 @@ class TextModel(Model):
                 self.vocabulary.pieces,
                 batch=batch,
                 prime=prime,
-                ends=ends,
                 late=self.late,
                 progress=progress,
+            )
+        for each, reading in zip(found, readings if by == "head" else ()):
+            head = HeadScores(self.network, np.concatenate([prime, reading.indices]), len(prime), threshold)
+            each.boundaries[:, 0], each.probabilities[:, 0] = (
+                part[len(prime) :] for part in (head.words(), head.chances())
             )
         return [each.regroup(reading.symbols, reading.counts) for each, reading in zip(found, readings)]
 

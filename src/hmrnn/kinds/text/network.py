@@ -45,11 +45,10 @@ class LanguageModel(SymbolPredictor):
         if segments is not None and segments.size:
             self.segments = SegmentalHead(
                 num_symbols,
-                segments.reader or sum(self.rnn.hidden_sizes),
+                segments.reader,
                 longest=segments.longest,
                 size=segments.size,
                 rules=rules,
                 lexicon=segments.lexicon,
                 dropout=segments.dropout,
-                reader=segments.reader > 0,
             )

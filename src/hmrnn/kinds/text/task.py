@@ -25,7 +25,6 @@ from hmrnn.kinds.text.words.joints import rules, separators
 from hmrnn.kinds.text.words.lexicon import Knowledge, Lexicon, learn_lexicon
 from hmrnn.kinds.text.words.segmental import sum_segmentations, windows
 from hmrnn.nn.distributions import Categorical
-from hmrnn.nn.output import Output
 from hmrnn.ops import State
 from hmrnn.reading.vocabulary import utf8
 from hmrnn.training.sequences import SequenceTask
@@ -111,14 +110,14 @@ class TextTask(Task):
             entropy = seen.entropy() if "entropy" in self.needs else None
         loss = F.cross_entropy(prediction.logits.flatten(0, 1).float(), targets.flatten())
         if self.model.segments is not None and surprise is not None:
-            more, segments = self._segments(inputs, out, targets, surprise)
+            more, segments = self._segments(inputs, targets, surprise)
         found = detected(out, self.model.rnn, self.needs, before)
         return Loss(
             loss, state=state, surprise=surprise, entropy=entropy, divisor=targets.numel(), more=more,
             segments=segments, **found,
         )  # fmt: skip
 
-    def _segments(self, inputs: Tensor, out: Output, targets: Tensor, surprise: Tensor) -> tuple[Tensor, Tensor]:
+    def _segments(self, inputs: Tensor, targets: Tensor, surprise: Tensor) -> tuple[Tensor, Tensor]:
         """The loss of the segmental head, and its probability (T, B) that a segment ends after each step.
 
         A chunk begins and ends within words: symbols before its first boundary, which is one of the first K, are left
@@ -126,7 +125,7 @@ class TextTask(Task):
         """
         assert self.model.segments is not None
         T, K = len(targets), self.model.segments.longest
-        scores = self.model.segments.score(inputs, out.hidden, windows(targets, K))
+        scores = self.model.segments.score(inputs, windows(targets, K))
         place = (
             torch.arange(T, device=targets.device)[:, None, None]
             + torch.arange(1, K + 1, device=targets.device)[:, None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hmrnn.kinds.text.network import LanguageModel
 
 _SIDE_BY_SIDE = 256
-_BLOCK = 512  # symbols that a head with a reader of its own reads at a time, after as many before them
+_BLOCK = 512  # symbols that are read at a time, after as many before them
 _COLUMNS = 16  # such blocks side by side
 _SHARPNESS = 0.5
 """The factor of scores with which probabilities of ends come true: by repeated reading a head becomes too sure."""
@@ -29,14 +29,14 @@ PREFER = {"precision": 0.8, "recall": 0.2}
 
 
 class HeadScores:
-    """Scores of all segments of a text, collected while the network reads it in any order of its parts.
+    """Scores of all segments of a text, and what follows from them.
 
     Args:
         model: a language model with a segmental head.
         symbols: (T,): indices of the text.
         read: symbols at the start that are read but not cut, the prime; words begin after them.
         threshold: words end where that is at least so probable; by default, as in the most probable segmentation.
-        progress: called with the symbols that a head with a reader of its own has read and their number.
+        progress: called with the symbols that are read, and their number.
     """
 
     def __init__(
@@ -57,40 +57,29 @@ class HeadScores:
         self.symbols = np.concatenate([symbols.astype(np.int64), np.full(self.longest + 1, NONE)])
         self.rules = self.head.rules.cpu().numpy()  # type: ignore[operator]
         self.scores = np.zeros((len(symbols), self.longest), np.float32)
-        nothing = torch.zeros(1, 1, self.head.start.in_features, device=self.device)
-        with evaluating(model):
+        with evaluating(model), torch.inference_mode():
+            nothing = torch.zeros(1, 1, self.head.start.in_features, device=self.device)
             self._score(nothing, np.full((1, 1), -1), np.ones((1, 1), bool))
-            if self.head.reader is not None:
-                self._read(len(symbols), progress)
+            self._read(len(symbols), progress)
 
     def _read(self, T: int, progress: Callable[[int, int], None] | None) -> None:
-        """Score the segments by a head that reads the text itself: in blocks, each after the block before it."""
+        """Score the segments in blocks, each read after the block before it."""
         starts = np.arange(0, T, _BLOCK)
         for first in (0, *range(1, len(starts), _COLUMNS)):
             begin = starts[first : first + _COLUMNS] if first else starts[:1]
             warmup = _BLOCK if first else 0
             at = begin + np.arange(-warmup, min(_BLOCK, T))[:, None]  # (T, B)
             within = np.minimum(at, T - 1)
-            with torch.inference_mode():
-                context = self.head.read(torch.from_numpy(self.symbols[within]).to(self.device))[warmup:]
-            self._score(context, within[warmup:], at[warmup:] < T)
+            context = self.head.read(torch.from_numpy(self.symbols[within]).to(self.device))[warmup:]
+            self._score(context, within[warmup:], at[warmup:] + 1 < T)
             if progress is not None:
                 progress(int(within[-1, -1]) + 1, T)
 
-    def add(self, hidden: Sequence[Tensor], at: np.ndarray, counted: np.ndarray) -> None:
-        """Score the segments that begin after the steps ``at`` (T, B), from h of all layers (T, B, H_l) there.
-
-        Only those that are ``counted`` (T, B) are kept. A head that reads the text itself has its scores already.
-        """
-        if self.head.reader is None:
-            self._score(torch.cat(list(hidden), dim=-1), at, counted)
-
-    def _score(self, context: Tensor, at: np.ndarray, counted: np.ndarray) -> None:
+    def _score(self, context: Tensor, at: np.ndarray, kept: np.ndarray) -> None:
+        """Score the segments that begin after the steps ``at`` (T, B), those that are ``kept`` (T, B)."""
         after = at[:, None] + np.arange(1, self.longest + 2)[:, None]  # (T, K + 1, B)
         following = torch.from_numpy(self.symbols[after]).to(self.device)
-        with torch.inference_mode():
-            closed = self.head(context, following).closed
-        kept = counted & (at + 1 < len(self.scores))
+        closed = self.head(context, following).closed
         self.scores[at[kept] + 1] = closed.float().movedim(1, 2).cpu().numpy()[kept]
 
     def words(self) -> np.ndarray:

@@ -9,8 +9,7 @@ be mixed in. A segment's score depends on its own symbols and the context alone,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -149,8 +148,7 @@ class SegmentalHead(nn.Module):
 
     Args:
         num_symbols: size of the vocabulary.
-        context_size: size of the context.
-        reader: whether the head reads the text itself, by a recurrent network of ``context_size`` units (:meth:`read`).
+        reader: units of the recurrent network that reads the text and gives the context (:meth:`read`).
         longest: K, the most symbols of a segment.
         size: units of the decoder.
         rules: (num_symbols, num_symbols) of 1 where two symbols must be cut apart, -1 where they must not, else 0.
@@ -169,20 +167,19 @@ class SegmentalHead(nn.Module):
     def __init__(
         self,
         num_symbols: int,
-        context_size: int,
+        reader: int,
         *,
         longest: int,
         size: int,
         rules: np.ndarray | None = None,
         lexicon: int = 0,
         dropout: float = 0.0,
-        reader: bool = False,
     ) -> None:
         super().__init__()
         self.num_symbols, self.longest, self.dropout = num_symbols, longest, dropout
-        self.start = nn.Linear(context_size, size)
+        self.start = nn.Linear(reader, size)
         self.embedding = nn.Embedding(num_symbols + 1, size)  # the last one begins a segment
-        self.reader = nn.LSTM(size, context_size) if reader else None
+        self.reader = nn.LSTM(size, reader)
         self.decoder = nn.GRU(size, size)
         self.spell = nn.Linear(size, num_symbols)
         self.end = nn.Linear(size, 1)
@@ -200,7 +197,7 @@ class SegmentalHead(nn.Module):
         """Scores (T, K, B) of all segments.
 
         Args:
-            context: (T, B, context_size): what was read before each symbol.
+            context: (T, B, reader): what was read before each symbol.
             following: (T, K + 1, B): the symbols from each step on, from :func:`windows`.
         """
         T, B, _ = context.shape
@@ -249,21 +246,18 @@ class SegmentalHead(nn.Module):
         before = torch.cat([torch.ones_like(there[:1]), there[:-1]])
         return spelt.reshape(K, N) * there, wide(self.end(out)).squeeze(-1) * before
 
-    def score(self, symbols: Tensor, hidden: Sequence[Any], following: Tensor) -> Scores:
+    def score(self, symbols: Tensor, following: Tensor) -> Scores:
         """Scores (T, K, B) of the segments that begin after each step.
 
         Args:
-            symbols: (T, B): the symbol that is read at each step; needed by a head with a reader of its own.
-            hidden: h of all layers, L tensors (T, B, H_l); needed by other heads.
+            symbols: (T, B): the symbol that is read at each step.
             following: (T, K + 1, B): the symbols after each step, from :func:`windows`.
         """
-        context = torch.cat(tuple(hidden), dim=-1) if self.reader is None else self.read(symbols)
-        found: Scores = self(context, following)
+        found: Scores = self(self.read(symbols), following)
         return found
 
     def read(self, symbols: Tensor) -> Tensor:
-        """(T, B, context_size): the context after each of the symbols (T, B), from those since the first."""
-        assert self.reader is not None
+        """(T, B, reader): the context after each of the symbols (T, B), from those since the first."""
         x = F.dropout(self.embedding(symbols), self.dropout, self.training)
         return cast(Tensor, self.reader(x)[0])
 
