@@ -10,8 +10,6 @@ from hmrnn import __version__, kind
 from hmrnn.cli.arguments import ARGUMENTS, ShellArguments, TrainArguments, arguments_of, usual
 from hmrnn.cli.parse import parser_of
 
-TARGETS = ("train", "data")
-"""The commands that take a preset first."""
 STATUS = {
     "0": "Done.",
     "1": "A defect of hmrnn, with a traceback; please report it.",
@@ -50,22 +48,22 @@ def parsers(explain: bool = False) -> dict[str, argparse.ArgumentParser]:
     return {one: parser_of(arguments_of(one), f"hmrnn {one}", run.get(one), explain=explain) for one in ARGUMENTS}
 
 
-def first_words(name: str, parser: argparse.ArgumentParser) -> list[str]:
+def first_words(parser: argparse.ArgumentParser) -> list[str]:
     """The words that may come right after a command."""
-    places = [str(word) for action in parser._actions if not action.option_strings for word in action.choices or ()]
-    return [*places, *(kind.presets() if name in TARGETS else ())]
+    places = [action for action in parser._actions if not action.option_strings]
+    choices = [str(word) for action in places for word in action.choices or ()]
+    return choices + [*kind.presets()] * any("PRESET" in str(action.metavar) for action in places)
 
 
 def bash() -> str:
     values, flags = [], []
     for name, parser in parsers().items():
-        for action in parser._actions:
-            if action.choices and action.option_strings:
-                pattern = "|".join(shlex.quote(f"{name} {one}") for one in action.option_strings)
-                values.append(f"        {pattern}) words={quoted(action.choices)} ;;")
-        every = [one for action in parser._actions for one in action.option_strings]
-        flags.append(f'            "{name} -"*) words={quoted(every)} ;;')
-        if words := first_words(name, parser):
+        known = parser._option_string_actions
+        for flag, action in known.items():
+            if action.choices:
+                values.append(f"        '{name} {flag}') words={quoted(action.choices)} ;;")
+        flags.append(f'            "{name} -"*) words={quoted(known)} ;;')
+        if words := first_words(parser):
             flags.append(f'            "{name} "*) words={quoted(words)} ;;')
     script = BASH.replace("@COMMANDS@", quoted(ARGUMENTS)).replace("@VALUES@", "\n".join(values))
     return script.replace("@FLAGS@", "\n".join(flags))
@@ -76,14 +74,12 @@ def fish() -> str:
     for name, parser in parsers(explain=True).items():
         lines.append(f"complete -c hmrnn -n __fish_use_subcommand -f -a {name} -d {about(parser.description)}")
         start = f"complete -c hmrnn -n '__fish_seen_subcommand_from {name}'"
-        if words := first_words(name, parser):
+        if words := first_words(parser):
             lines.append(f"{start} -a {quoted(words)}")
-        for action in filter(lambda one: one.option_strings, parser._actions):
-            names = " ".join(
-                f"-{'l' if one.startswith('--') else 's'} {one.lstrip('-')}" for one in action.option_strings
-            )
-            takes = f" -x -a {quoted(action.choices)}" if action.choices else " -r" if action.nargs != 0 else ""
-            lines.append(f"{start} {names}{takes} -d {about(action.help)}")
+        for flag, action in parser._option_string_actions.items():
+            takes = f"-x -a {quoted(action.choices)}" if action.choices else "-r" if action.nargs != 0 else ""
+            of = f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}"
+            lines.append(f"{start} {of} {takes} -d {about(action.help)}")
     return "\n".join(lines) + "\n"
 
 

@@ -139,23 +139,20 @@ def check_types(config: Any) -> None:
             raise InputError("expected a tuple", setting=name, value=repr(value))
 
 
-def check_needs(config: Any) -> None:
-    """Raise InputError about a setting that lacks what it needs."""
-    for one in settings_of(type(config), config):
-        if one.value != one.field.default and (needed := one.unmet(config)):
-            wanted = needed.what or f"{needed.setting} {' or '.join(map(str, needed.values))}".rstrip()
-            that = "" if needed.what else f"; that is {value_of(config, needed.setting) or 'not set'}"
-            value = one.value if needed.of else None
-            raise InputError(f"is for {wanted}{that}, so leave it out", setting=one.name, value=value)
-
-
 def lacking(name: str, lacks: Collection[str]) -> bool:
     """Whether a setting, or its section, is one of those that a kind of data lacks."""
     return name in lacks or name.partition(".")[0] in lacks
 
 
-def check_lacking(config: Any, lacks: Collection[str], what: str) -> None:
-    """Raise InputError about a setting, or a value of one, that has no effect on this kind of data."""
-    for name, _, field, value, *_ in settings_of(type(config), config):
-        if (lacking(name, lacks) and value != field.default) or f"{name} {value}" in lacks:
-            raise InputError(f"has no effect on data of the kind {what}; leave it out", setting=name, value=value)
+def check_uses(config: Any, lacks: Collection[str], what: str) -> None:
+    """Raise InputError about a setting that lacks what it needs, or that has no effect on this kind of data."""
+    for one in settings_of(type(config), config):
+        given = one.value != one.field.default
+        if given and (needed := one.unmet(config)):
+            wanted = needed.what or f"{needed.setting} {' or '.join(map(str, needed.values))}".rstrip()
+            that = "" if needed.what else f"; that is {value_of(config, needed.setting) or 'not set'}"
+            value = one.value if needed.of else None
+            raise InputError(f"is for {wanted}{that}, so leave it out", setting=one.name, value=value)
+        if (given and lacking(one.name, lacks)) or f"{one.name} {one.value}" in lacks:
+            why = f"has no effect on data of the kind {what}; leave it out"
+            raise InputError(why, setting=one.name, value=one.value)

@@ -141,8 +141,7 @@ class Config:
                     value=self.data.format,
                 )
         checks.check_types(self)
-        checks.check_needs(self)
-        checks.check_lacking(self, reads.lacks, reads.name)
+        checks.check_uses(self, reads.lacks, reads.name)
         m, t, d = self.model, self.train, self.detectors
         tested = not checks.lacking("data.test_fraction", reads.lacks)
         if tested and self.data.valid_fraction + self.data.test_fraction >= 1:

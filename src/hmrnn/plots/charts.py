@@ -80,8 +80,6 @@ def timescales(lengths: Sequence[np.ndarray], *, unit: str = "symbols") -> Figur
 
     ``lengths`` has one array per level, such as ``found.lengths(1)``.
     """
-    from matplotlib.ticker import NullFormatter
-
     longest = max(int(array.max()) for array in lengths)
     edges = np.unique(np.geomspace(1, longest + 1, 30).round()) - 0.5  # bins of one number first, then wider ones
     with styled():
@@ -100,5 +98,5 @@ def timescales(lengths: Sequence[np.ndarray], *, unit: str = "symbols") -> Figur
         lowest = panels[-1]
         lowest.set(xscale="log", xticks=ticks, xlim=(edges[0], edges[-1]), xlabel=f"{unit} per segment")
         lowest.xaxis.set_major_formatter("{x:g}")
-        lowest.xaxis.set_minor_formatter(NullFormatter())
+        lowest.minorticks_off()
     return figure

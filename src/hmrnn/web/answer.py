@@ -62,7 +62,7 @@ class Answer:
         try:
             await self.worker.run(self.handler(wanted), put)
         except (InputError, Refusal) as error:
-            refusal = error if isinstance(error, Refusal) else Refusal("bad request", str(error))
+            refusal = error if isinstance(error, Refusal) else Refusal(400, "bad request", str(error))
             if not started:
                 raise refusal from error
             await put(msgspec.json.encode(refusal.body) + b"\n")
@@ -77,17 +77,17 @@ async def _gone(receive: Receive) -> None:
 async def arrived(request: Request, limits: Limits) -> bytes:
     """The whole body, if it is JSON, short enough and comes in time. It takes no place in the queue."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-        raise Refusal("type", "the body must be JSON, sent as application/json", connection="close")
+        raise Refusal(415, "type", "the body must be JSON, sent as application/json", connection="close")
     body = bytearray()
     try:
         async with asyncio.timeout(limits.patience):
             async for piece in request.stream():
                 body += piece
                 if len(body) > limits.body:
-                    raise Refusal("too large", f"a request may have {limits.body:,} bytes", connection="close")
+                    raise Refusal(413, "too large", f"a request may have {limits.body:,} bytes", connection="close")
     except TimeoutError as error:
         late = f"the body must arrive within {limits.patience:g} seconds"
-        raise Refusal("slow", late, connection="close") from error
+        raise Refusal(408, "slow", late, connection="close") from error
     return bytes(body)
 
 
@@ -96,10 +96,10 @@ def decode(body: bytes, kind: type[W], limits: Limits) -> W:
     try:
         wanted = msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refusal("bad request", f"the body is not what was expected: {error}") from error
+        raise Refusal(400, "bad request", f"the body is not what was expected: {error}") from error
     for field, limit in kind.bounds.items():
         value, most = getattr(wanted, field), getattr(limits, limit)
         size = value if isinstance(value, int) else len(value)
         if size > most:
-            raise Refusal("too large", f"{field} may be {most:,} at most; got {size:,}")
+            raise Refusal(413, "too large", f"{field} may be {most:,} at most; got {size:,}")
     return wanted

@@ -92,10 +92,10 @@ def static_files(shelf: Shelf) -> dict[str, tuple[bytes, str]]:
 
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    refusal = Refusal(error.detail.lower(), error.detail, error.status_code)
+    refusal = Refusal(error.status_code, error.detail.lower(), error.detail)
     refusal.headers |= error.headers or {}
     return refusal.response()
 
 
 async def _defect(_: Request, error: Exception) -> Response:
-    return Refusal("defect", "a defect of hmrnn; the terminal it runs in shows more", 500).response()
+    return Refusal(500, "defect", "a defect of hmrnn; the terminal it runs in shows more").response()

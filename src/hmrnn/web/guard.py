@@ -56,10 +56,10 @@ class Guard:
         if scheme is None:
             shown = ", ".join(sorted(self.schemes))
             message = f"this page answers to {shown} only; to add a name, start with --name"
-            await Refusal("host", message, connection="close").response()(scope, receive, guarded)
+            await Refusal(421, "host", message, connection="close").response()(scope, receive, guarded)
         elif origins and [origin.lower() for origin in origins] != [f"{scheme}://{hosts[0].lower()}"]:
             message = "the page of another site may not use this one"
-            await Refusal("origin", message, connection="close").response()(scope, receive, guarded)
+            await Refusal(403, "origin", message, connection="close").response()(scope, receive, guarded)
         else:
             await self.app(scope, receive, guarded)
 

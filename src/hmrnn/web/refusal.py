@@ -5,26 +5,14 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-STATUS = {
-    "bad request": 400,
-    "origin": 403,
-    "slow": 408,
-    "too large": 413,
-    "type": 415,
-    "host": 421,
-    "busy": 503,
-    "time": 504,
-}
-"""Of each error that the interface describes, by its word."""
-
 
 class Refusal(Exception):
     """An error to answer a request with; ``headers`` are those of the response, with _ for -."""
 
-    def __init__(self, kind: str, message: str, status: int | None = None, **headers: str) -> None:
+    def __init__(self, status: int, kind: str, message: str, **headers: str) -> None:
         super().__init__(message)
         self.body = {"error": kind, "message": message}  # a word for programs, a line for people
-        self.status = STATUS[kind] if status is None else status
+        self.status = status
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
     def response(self) -> Response:

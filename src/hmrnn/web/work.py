@@ -28,7 +28,7 @@ class Worker:
     async def run(self, work: Slices, put: Callable[[bytes], Awaitable[None]]) -> None:
         """Do the work and ``put`` its items; Refusal if there is no place, or if it cannot be finished in time."""
         if self.jobs >= self.limits.jobs:
-            raise Refusal("busy", "too many requests at once; try again in a second", retry_after="1")
+            raise Refusal(503, "busy", "too many requests at once; try again in a second", retry_after="1")
         self.jobs += 1
         loop = asyncio.get_running_loop()
         try:
@@ -40,7 +40,9 @@ class Worker:
                     elif item:
                         await put(item)
         except TimeoutError as error:
-            raise Refusal("time", f"this took longer than {self.limits.seconds:g} seconds; ask for less") from error
+            raise Refusal(
+                504, "time", f"this took longer than {self.limits.seconds:g} seconds; ask for less"
+            ) from error
         finally:
             self.jobs -= 1
             self._thread.submit(work.close)  # after the slice that may still be worked on
