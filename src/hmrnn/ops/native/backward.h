@@ -121,8 +121,7 @@ void Slice<T>::input_back(const Gradients<T> &g) {
                 w.Wz + size_t(i) * w.Wz_stride, w.below);
 }
 
-// The derivative of the boundary of layer l at step t, of its detector and of what the detector
-// read.
+// The derivative of the boundary of layer l at step t, of its detector and of what that read.
 template <class T>
 void Slice<T>::detector_back(Back &s, int l, int t, int k, const Gradients<T> &g) {
     const Call<T> &call = p.call;
@@ -259,8 +258,7 @@ void Slice<T>::moved_back(Back &s, int l, int t) {
             add(s.dh[l + 1][a.events[e].row], T(1), temporary[e - first], w.above);
 }
 
-// The gradient of the boundaries around a row that copied: equation 2 is a sum over what it did and
-// what it did not do.
+// The gradient of the boundaries around a row that copied: equation 2 sums what it did and did not.
 template <class T>
 void Slice<T>::copied_back(Back &s, int l, int t, int k) {
     const Call<T> &call = p.call;

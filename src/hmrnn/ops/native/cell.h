@@ -74,8 +74,7 @@ struct Contribution {
     }
 };
 
-// What a move reads. A contribution whose factor is 0 is only there for the gradient of that
-// factor.
+// What a move reads. A contribution whose factor is 0 is there for that factor's gradient only.
 template <class T>
 struct Move {
     const Layer<T> &layer;
@@ -153,8 +152,8 @@ struct Choice {
     T w = 0, v = 0;
 };
 
-// The derivative of normalisation: ds from dy (times the gain), given the sums over n of dy and dy
-// * normal.
+// The derivative of normalisation: ds from dy (times the gain), given the sums of dy and dy *
+// normal.
 template <class T>
 [[gnu::flatten]] void normal_back(int n, const T *dy, const Contribution<T> &x, T total, T along,
                                   T *ds) {

@@ -1,5 +1,4 @@
-// A slice of the batch forwards, step by step and layer by layer: equations 2 to 9 for the rows
-// that move.
+// A slice of the batch forwards, step by step and layer by layer: equations 2 to 9, for what moves.
 #pragma once
 
 #include "slice.h"
@@ -23,8 +22,7 @@ bool Slice<T>::is_open(int l, int t, int k) const {
     }
 }
 
-// Products with x for some steps at once: a few rows at a time would read all of W for each of
-// them.
+// Products with x for some steps at once: a few rows at a time would read all of W each time.
 template <class T>
 void Slice<T>::read_input(int t) {
     if (p.tabled() || t % chunk()) return;
@@ -155,13 +153,11 @@ void Slice<T>::move(int l, int t) {
     int first = a.first = int(a.events.size());
     if (keep) a.start[t] = first;
 
-    // which rows move: those that are fed, then those that only flush
-    for (bool fed : {true, false})
-        for (int k = 0; k < n; k++) {
-            bool flushed = call.flush && l < top && a.z[size_t(t) * n + k];
-            if (t < steps(k) && is_fed(l, t, k) == fed && (fed || flushed))
-                a.events.push_back({k, t, a.event[k], -1, fed, is_open(l, t, k), flushed});
-        }
+    for (int k = 0; k < n; k++) {  // which rows move
+        bool fed = is_fed(l, t, k), flushed = call.flush && l < top && a.z[size_t(t) * n + k];
+        if (t < steps(k) && (fed || flushed))
+            a.events.push_back({k, t, a.event[k], -1, fed, is_open(l, t, k), flushed});
+    }
     int end = int(a.events.size());
     a.gates.grow(end), a.u.grow(u_at(l, end)), a.squashed.grow(end);
     if (keep) a.c.grow(end);

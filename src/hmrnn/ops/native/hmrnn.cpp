@@ -13,32 +13,6 @@ namespace {
 using namespace hm;
 
 template <class T>
-struct Spelling : Held {
-    Speller<T> speller;
-    explicit Spelling(Words words) : speller(words) { speller.forward(); }
-    void backward(Words words) override { speller.backward(words); }
-};
-
-template <class T>
-Held *sum(Words words) {
-    static Held done;
-    Segments<T> segments(words);
-    const double *first;
-    words.read(first);
-    if (first) {
-        double *sums;
-        T *posterior;
-        words.read(sums, posterior);
-        segments.sum(first, sums, posterior);
-    } else {
-        int64_t *best;
-        words.read(best);
-        segments.best(best);
-    }
-    return &done;
-}
-
-template <class T>
 struct Network : Held {
     std::vector<Layer<T>> layers;
     Matrices<T> matrices;
@@ -46,7 +20,6 @@ struct Network : Held {
     Network(Words words, int L) : layers(L) {
         for (Layer<T> &layer : layers) layer.read_sizes(words);
         for (Layer<T> &layer : layers) layer.read_addresses(words);
-        Matrices<T>::pack(layers, matrices.forward, true);
     }
     Held *forward(Words words) override {
         auto pass = std::make_unique<Pass<T>>(layers, words, matrices);
@@ -55,8 +28,7 @@ struct Network : Held {
     }
 };
 
-// Numbers too small to be normal count as zero while this exists: computing with them takes a
-// hundred times as long.
+// Numbers too small to be normal, which take a hundred times as long, are zero while this exists.
 class Flush {
 #if defined(__SSE__)
     unsigned before = _mm_getcsr();

@@ -1,5 +1,4 @@
-// What Python passes: words of 8 bytes, numbers and addresses, which engine.py writes in the order
-// in which they are read here.
+// What Python passes: words of 8 bytes, numbers and addresses, in the order of engine.py.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +34,7 @@ class Words {
     }
 };
 
-// The parameters of a layer, or their gradients. The gate matrices have 4H rows; the detector's K
-// rows stand apart.
+// The parameters of a layer, or their gradients: 4H rows of gates, and apart K of the detector.
 template <class T>
 struct Layer {
     int H, below, above, K;  // sizes; above is 0 without top-down input, K without a detector
@@ -131,8 +129,7 @@ struct Call {
     }
 };
 
-// The gradients of outputs, and where those of inputs are added. Null: there is none, or it is not
-// wanted.
+// The gradients of outputs, and where those of inputs are added. Null: none, or not wanted.
 template <class T>
 struct Gradients {
     std::vector<const T *> hidden, h, c;

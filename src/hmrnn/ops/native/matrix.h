@@ -40,14 +40,18 @@ struct Packed {
         depth = k, columns = n;
         T *to = memory.only(size_t(panels()) * PANEL<T> * k);
         data = to;
-        for (int p = 0; p < n; p += PANEL<T>, to += size_t(k) * PANEL<T>) {
-            int width = std::min(PANEL<T>, n - p);
-            if (width < PANEL<T>) std::fill_n(to, size_t(k) * PANEL<T>, T(0));
-            for (int i = 0; across == 1 && i < k; i++)
-                memcpy(to + i * PANEL<T>, a + i * down + p, width * sizeof(T));
-            for (int j = 0; across > 1 && j < width; j++)
-                for (int i = 0; i < k; i++) to[i * PANEL<T> + j] = a[(p + j) * across + i * down];
-        }
+        if (int whole = n / PANEL<T>; whole < panels())
+            std::fill_n(to + size_t(whole) * PANEL<T> * k, size_t(k) * PANEL<T>, T(0));
+        for (int first = 0, deep = 64; first < k; first += deep)  // by pieces that stay in caches
+            for (int p = 0; p < n; p += PANEL<T>) {
+                T *panel = to + size_t(p) * k;
+                int width = std::min(PANEL<T>, n - p), end = std::min(k, first + deep);
+                for (int i = first; across == 1 && i < end; i++)
+                    memcpy(panel + i * PANEL<T>, a + i * down + p, width * sizeof(T));
+                for (int j = 0; across > 1 && j < width; j++)
+                    for (int i = first; i < end; i++)
+                        panel[i * PANEL<T> + j] = a[(p + j) * across + i * down];
+            }
     }
 
   private:
@@ -59,6 +63,7 @@ struct Packed {
 // Many sums at once hide the latency of each.
 template <class T, int M, int P>
 void tile(int depth, const T *const *a, const T *panel, T *const *c, int at, int columns) {
+    constexpr int AHEAD = 24 * PANEL<T>;  // what is fetched early: a core alone waits at each page
     const T *row[M];
     V<T> s[M][P * WIDE];
     for (int m = 0; m < M; m++) {
@@ -67,8 +72,11 @@ void tile(int depth, const T *const *a, const T *panel, T *const *c, int at, int
     }
     for (int k = 0; k < depth; k++, panel += PANEL<T>) {
         V<T> b[P * WIDE];
-        for (int v = 0; v < P * WIDE; v++)
-            b[v] = load(panel + (v / WIDE) * size_t(depth) * PANEL<T> + v % WIDE * LANES<T>);
+        for (int v = 0; v < P * WIDE; v++) {
+            const T *at = panel + (v / WIDE) * size_t(depth) * PANEL<T> + v % WIDE * LANES<T>;
+            __builtin_prefetch(at + AHEAD);
+            b[v] = load(at);
+        }
         for (int m = 0; m < M; m++)
             for (int v = 0; v < P * WIDE; v++) s[m][v] += row[m][k] * b[v];
     }
@@ -100,8 +108,7 @@ void multiply(int n, const T *const *a, const Packed<T> &matrix, T *const *c) {
     }
 }
 
-// M x PANEL of c += the sum over `depth` of a column of `a` (M numbers) times a row of `b` (a
-// panel).
+// M x PANEL of c += the sum over `depth` of a column of `a` (M numbers) times a row of panel `b`.
 template <class T, int M>
 void outer_tile(int depth, const T *a, const T *b, T *c, size_t stride, int width) {
     V<T> s[M][WIDE];
@@ -121,8 +128,7 @@ void outer_tile(int depth, const T *a, const T *b, T *c, size_t stride, int widt
         }
 }
 
-// Rows from..to of c (rows, columns) += the sum over n of the outer products of left[i] (rows) and
-// right[i] (columns).
+// Rows from..to of c (rows, columns) += the sum of the outer products of n pairs, left and right.
 template <class T>
 void add_outer(int n, const T *const *left, const T *const *right, int from, int to, int columns,
                T *c) {

@@ -1,5 +1,4 @@
-// Memory in slabs, which are used again: fresh pages from the system cost more than what is
-// computed in them.
+// Memory in slabs, which are used again: fresh pages cost more than what is computed in them.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +6,10 @@
 #include <mutex>
 #include <new>
 #include <vector>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 namespace hm {
 
@@ -67,8 +70,8 @@ class Rows {
     }
 
     void set_width(size_t n) {
-        width =
-            (std::max<size_t>(n, 1) * sizeof(T) + 63) / 64 * 64 / sizeof(T);  // whole cache lines
+        size_t line = 64 / sizeof(T);  // a row has whole cache lines
+        width = (std::max<size_t>(n, 1) + line - 1) / line * line;
         shift = 0;
         while ((size_t(2) << shift) * width * sizeof(T) <= SLAB) shift++;
     }
@@ -103,8 +106,14 @@ class Rows {
 
     bool large() const { return width * sizeof(T) > SLAB; }
     T *take() const {
-        void *slab = large() ? std::aligned_alloc(64, width * sizeof(T)) : Slabs::all().take();
+        if (!large()) return static_cast<T *>(Slabs::all().take());
+        size_t page = SLAB > 64 ? size_t(1) << 21 : 64;  // of 2 MB, which are found faster
+        size_t bytes = (width * sizeof(T) + page - 1) / page * page;
+        void *slab = std::aligned_alloc(page, bytes);
         if (slab == nullptr) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+        if (page > 64) madvise(slab, bytes, MADV_HUGEPAGE);
+#endif
         return static_cast<T *>(slab);
     }
     void give(T *slab) const {

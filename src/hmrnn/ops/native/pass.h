@@ -10,37 +10,53 @@
 
 namespace hm {
 
-// Runs f(0), ..., f(n - 1) at once, the first on this thread.
+// Runs f(0), ..., f(count - 1) on so many threads, this one among them, each of which takes the
+// next as soon as it is free: one whose core is busy elsewhere does not keep the others waiting.
 template <class F>
-void parallel(int n, F f) {
+void parallel(int threads, int count, F f) {
     std::atomic<bool> failed{false};
-    auto run = [&](int i) {
-        // this call also takes the memory that a throw needs; taking it when none is left would
-        // abort
+    std::atomic<int> next{0};
+    auto run = [&] {
+        // this also takes the memory that a throw needs; taking it when none is left would abort
         if (std::uncaught_exceptions() > 0) failed = true;
         try {
-            f(i);
+            for (int i; (i = next++) < count;) f(i);
         } catch (...) {
             failed = true;
         }
     };
-    std::vector<std::thread> threads;
-    threads.reserve(n);
-    for (int i = 1; i < n; i++) {
-        try {
-            threads.emplace_back(run, i);
-        } catch (...) {  // no more threads, or no memory for them
-            run(i);
-        }
+    std::vector<std::thread> others;
+    others.reserve(threads);
+    try {
+        while (int(others.size()) + 1 < std::min(threads, count)) others.emplace_back(run);
+    } catch (...) {  // no more threads, or no memory for them: there are enough
     }
-    run(0);
-    for (auto &t : threads) t.join();
+    run();
+    for (auto &t : others) t.join();
     if (failed) throw std::bad_alloc();
+}
+
+template <class T>
+void Pass<T>::pack(std::vector<typename Matrices<T>::OfLayer> &to, bool transposed) {
+    std::lock_guard<std::mutex> alone(matrices.busy);
+    if (!to.empty()) return;
+    std::vector<typename Matrices<T>::OfLayer> made(layers.size());
+    parallel(int(parts.size()), 3 * int(layers.size()), [&](int i) {
+        const Layer<T> &w = layer(i / 3);
+        auto &[U, W, V] = made[i / 3];
+        Packed<T> &p = *std::array{&U, &W, &V}[i % 3];
+        const T *a = std::array{w.U, w.W, w.V}[i % 3];
+        int R = 4 * w.H, k = std::array{w.H, w.below, w.above}[i % 3];
+        if (a && k) transposed ? p.pack(a, k, R, 1, k) : p.pack(a, R, k, k, 1);
+    });
+    to = std::move(made);  // all of them, or none if memory runs out
 }
 
 template <class T>
 void Pass<T>::forward() {
     const Layer<T> &w = layer(0);
+    int threads = int(parts.size());
+    pack(matrices.forward, true);
     if (tabled()) {
         Products<T> products;
         table.set_width(4 * w.H + 2), table.grow(call.symbols);
@@ -52,17 +68,26 @@ void Pass<T>::forward() {
     for (int l = 0; l < d.layers; l++)
         of_terms[l].pack(d.terms[l], layer(l).H, d.size + d.layers, 1, layer(l).H);
     if (d.layers) of_scores.pack(d.weight, d.size, d.outputs, 1, d.size);
-    parallel(int(parts.size()), [&](int i) { parts[i]->forward(); });
+    parallel(threads, threads, [&](int i) { parts[i]->forward(); });
 }
 
 template <class T>
 void Pass<T>::backward(Words words) {
     std::lock_guard<std::mutex> alone(busy);
     Gradients<T> g(words, layers);
-    Matrices<T>::pack(layers, matrices.backward, false);
-    parallel(int(parts.size()), [&](int i) { parts[i]->backward(g); });
+    int threads = int(parts.size());
+    pack(matrices.backward, false);
+    parallel(threads, threads, [&](int i) { parts[i]->backward(g); });
     if (tabled()) add_input(g);
-    for (int l = 0; l <= top(); l++) add_weights(g, l);
+    std::vector<Outer> outers;
+    for (int l = 0; l <= top(); l++) add_weights(g, l, outers);
+    parallel(threads, threads * int(outers.size()), [&](int i) {  // some rows of each matrix
+        const Outer &o = outers[i / threads];
+        int tiles = (o.rows + TALL - 1) / TALL, part = i % threads;
+        int a = tiles * part / threads * TALL, b = tiles * (part + 1) / threads * TALL;
+        add_outer<T>(int(o.left.size()), o.left.data(), o.right.data(), a, std::min(o.rows, b),
+                     o.columns, o.to);
+    });
     for (auto &part : parts) {
         if (g.slope) *g.slope += part->slope;
         const T *from = part->of_input.data();  // empty unless rows of the embedding learn from it
@@ -73,9 +98,10 @@ void Pass<T>::backward(Words words) {
     }
 }
 
-// The gradients of a layer's parameters: sums over the slices, in their order.
+// The gradients of a layer's parameters, sums over the slices in their order, and those of its
+// matrices that are still to be computed.
 template <class T>
-void Pass<T>::add_weights(const Gradients<T> &g, int l) {
+void Pass<T>::add_weights(const Gradients<T> &g, int l, std::vector<Outer> &outers) {
     const Layer<T> &w = layer(l), &d = g.layers[l];
     w.each_sum([&](auto field, int rows, int columns, int stride) {
         if (d.*field == nullptr) return;
@@ -86,25 +112,18 @@ void Pass<T>::add_weights(const Gradients<T> &g, int l) {
     });
     auto outer = [&](auto pairs, T *to, int columns) {
         if (to == nullptr || columns == 0) return;
-        std::vector<const T *> left, right;
+        Outer &made = outers.emplace_back(Outer{{}, {}, to, 4 * w.H, columns});
         for (auto &part : parts) {
             auto &of = ((*part).*pairs)[l];
-            left.insert(left.end(), of.left.begin(), of.left.end());
-            right.insert(right.end(), of.right.begin(), of.right.end());
+            made.left.insert(made.left.end(), of.left.begin(), of.left.end());
+            made.right.insert(made.right.end(), of.right.begin(), of.right.end());
         }
-        int threads = int(parts.size()), tiles = (4 * w.H + TALL - 1) / TALL;
-        parallel(threads, [&](int i) {
-            int a = tiles * i / threads * TALL, b = tiles * (i + 1) / threads * TALL;
-            add_outer<T>(int(left.size()), left.data(), right.data(), a, std::min(4 * w.H, b),
-                         columns, to);
-        });
     };
     outer(&Slice<T>::of_U, d.U, w.H), outer(&Slice<T>::of_W, d.W, w.below),
         outer(&Slice<T>::of_V, d.V, w.above);
 }
 
-// The gradients of W of the first layer and of the embedding, from those of the products of
-// symbols.
+// The gradients of W of the first layer and of the embedding, from those of symbols' products.
 template <class T>
 void Pass<T>::add_input(const Gradients<T> &g) {
     const Layer<T> &w = layer(0), &d = g.layers[0];

@@ -332,4 +332,30 @@ class Speller {
     }
 };
 
+template <class T>
+struct Spelling : Held {
+    Speller<T> speller;
+    explicit Spelling(Words words) : speller(words) { speller.forward(); }
+    void backward(Words words) override { speller.backward(words); }
+};
+
+template <class T>
+Held *sum(Words words) {
+    static Held done;
+    Segments<T> segments(words);
+    const double *first;
+    words.read(first);
+    if (first) {
+        double *sums;
+        T *posterior;
+        words.read(sums, posterior);
+        segments.sum(first, sums, posterior);
+    } else {
+        int64_t *best;
+        words.read(best);
+        segments.best(best);
+    }
+    return &done;
+}
+
 }  // namespace hm

@@ -1,8 +1,7 @@
 // What a call remembers: of each layer in each slice of the batch, the events and the boundaries.
 //
-// An event is a row of a layer that moves at a step; only for events work is done. What a step
-// reads of other steps and layers (h of the same layer, of the one below and of the one above) is
-// read where the outputs hold it.
+// An event is a row of a layer that moves at a step; only for events work is done. h of other steps
+// and layers is read where the outputs hold it.
 #pragma once
 
 #include <algorithm>
@@ -23,21 +22,7 @@ struct Matrices {
         Packed<T> U, W, V;
     };
     std::vector<OfLayer> forward, backward;
-
-    static void pack(const std::vector<Layer<T>> &layers, std::vector<OfLayer> &to,
-                     bool transposed) {
-        if (!to.empty()) return;
-        std::vector<OfLayer> made(layers.size());
-        for (size_t l = 0; l < layers.size(); l++) {
-            const Layer<T> &w = layers[l];
-            auto put = [&](Packed<T> &p, const T *a, int k) {
-                if (a == nullptr || k == 0) return;
-                transposed ? p.pack(a, k, 4 * w.H, 1, k) : p.pack(a, 4 * w.H, k, k, 1);
-            };
-            put(made[l].U, w.U, w.H), put(made[l].W, w.W, w.below), put(made[l].V, w.V, w.above);
-        }
-        to = std::move(made);  // all of them, or none if memory runs out
-    }
+    std::mutex busy;  // while they are packed
 };
 
 // Products of a matrix with vectors, which are computed at once.
@@ -63,8 +48,7 @@ struct Event {
     bool fed = false, open = false, flushed = false;
 };
 
-// What one layer remembers of a slice. Without a backward pass it has the events of one step only,
-// and c of each row of the batch.
+// What one layer remembers of a slice: without a backward pass the events of one step, and c now.
 template <class T>
 struct Track {
     std::vector<Event> events;  // in the order of time, first those of the state at the start
@@ -125,8 +109,7 @@ class Slice {
     Products<T> products;
 
     int chunk() const { return p.call.drawing.layers ? 1 : std::max(1, 64 / std::max(1, n)); }
-    // The row of u and of w for an event. Those that the backward pass does not need are
-    // overwritten at each step.
+    // The row of u and of w for an event: overwritten at each step if nothing needs it backwards.
     int u_at(int l, int e) const {
         bool keep = p.call.keep && (p.layer(l).gain_U || (p.call.traces && l > 0));
         return keep ? e : e - tracks[l].first;
@@ -211,7 +194,14 @@ class Pass : public Held {
   private:
     std::mutex busy;  // threads may go backwards through one graph at the same time
 
-    void add_weights(const Gradients<T> &g, int l);
+    struct Outer {  // the gradient of a matrix: the sum of the outer products of pairs
+        std::vector<const T *> left, right;
+        T *to;
+        int rows, columns;
+    };
+
+    void pack(std::vector<typename Matrices<T>::OfLayer> &to, bool transposed);
+    void add_weights(const Gradients<T> &g, int l, std::vector<Outer> &outers);
     void add_input(const Gradients<T> &g);
 };
 

@@ -1,10 +1,10 @@
-// Vectors of the machine's width: arithmetic by the compiler's vector extensions, exp and tanh by
-// polynomials.
+// Vectors of the machine's width, by the compiler's extensions; exp and tanh by polynomials.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace hm {
 
@@ -17,18 +17,10 @@ constexpr int BYTES = 16;
 #endif
 
 template <class T>
-struct Kind;
-template <>
-struct Kind<float> {
-    using Int = int32_t;
-    typedef float Vector __attribute__((vector_size(BYTES)));
-    typedef int32_t Ints __attribute__((vector_size(BYTES)));
-};
-template <>
-struct Kind<double> {
-    using Int = int64_t;
-    typedef double Vector __attribute__((vector_size(BYTES)));
-    typedef int64_t Ints __attribute__((vector_size(BYTES)));
+struct Kind {
+    using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+    typedef T Vector __attribute__((vector_size(BYTES)));
+    typedef Int Ints __attribute__((vector_size(BYTES)));
 };
 template <class T>
 using V = typename Kind<T>::Vector;
