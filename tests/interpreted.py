@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -39,11 +39,12 @@ def check(case: Case, engine: Engine = cuda.hmlstm, seed: int = 0) -> None:
     assert error < TOLERANCE, f"{name}: {error}"
 
 
-def poisoned(spec: Spec, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+def poisoned(
+    spec: Spec, *shape: int, dtype: torch.dtype | None = None, new: Callable[..., Tensor] = Spec.new
+) -> Tensor:
     """A buffer in which everything that is not written is noticed."""
-    dtype = dtype or spec.dtype
-    value = float("nan") if dtype.is_floating_point else min(10**6, torch.iinfo(dtype).max)
-    return torch.full(shape, value, dtype=dtype, device=spec.device)
+    made = new(spec, *shape, dtype=dtype)
+    return made.fill_(torch.nan if made.is_floating_point() else min(10**6, torch.iinfo(made.dtype).max))
 
 
 class Clock:

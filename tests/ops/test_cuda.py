@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -24,34 +25,21 @@ pytestmark = [
 ]
 TOLERANCE = {"float32": 1e-4, "tf32": 1e-2, "bfloat16": 5e-2}
 # Kernels are compiled for sizes and options, not for T and B: cases share them where they can.
-LARGE = Case(sizes=(512, 512, 512), T=63, B=7, input_size=128, forced="all", straight_through=True)
-LARGE_NORM = dataclasses.replace(LARGE, layer_norm=True, gain=0.2)
-LONG = Case(sizes=(48, 32, 64), T=500, B=5, input_size=24, forced="all", straight_through=True)
-ODD = Case(sizes=(130, 77), T=20, B=9, input_size=65, forced="all", on_copy="hold")
-CASES = [
-    LARGE,
-    dataclasses.replace(LARGE, T=1),
-    dataclasses.replace(LARGE, T=63, B=3),
-    dataclasses.replace(LARGE, T=10, B=160),
-    LARGE_NORM,
-    dataclasses.replace(LARGE_NORM, T=1),
-    dataclasses.replace(LARGE_NORM, T=63, B=3),
-    dataclasses.replace(LARGE_NORM, T=10, B=160),
-    LONG,
-    dataclasses.replace(LONG, layer_norm=True, gain=0.2),
-    ODD,
-    dataclasses.replace(ODD, T=2),
-    dataclasses.replace(ODD, layer_norm=True, lengths=True, symbols=50, gain=0.2),
-    dataclasses.replace(ODD, zoneout="masks"),
-    dataclasses.replace(ODD, zoneout="share", layer_norm=True, T=2, gain=0.2),
-    dataclasses.replace(ODD, dropout=True),
-    dataclasses.replace(LARGE_NORM, dropout=True),
-    Case(sizes=(64, 48, 64, 48, 16), T=12, B=33, input_size=128, forced="all", lengths=True),
-    Case(sizes=(200,), T=40, B=17, input_size=30),
-]
-
-
-CELLS = [
+LARGE = {"sizes": (512, 512, 512), "T": 63, "B": 7, "input_size": 128, "forced": "all", "straight_through": True}
+LONG = {"sizes": (48, 32, 64), "T": 500, "B": 5, "input_size": 24, "forced": "all", "straight_through": True}
+ODD = {"sizes": (130, 77), "T": 20, "B": 9, "input_size": 65, "forced": "all", "on_copy": "hold"}
+NORM = {"layer_norm": True, "gain": 0.2}
+SHAPES = [{}, {"T": 1}, {"B": 3}, {"T": 10, "B": 160}]
+DROPOUT = {"dropout": True}
+GIVEN: list[dict[str, Any]] = [
+    *(LARGE | norm | shape for norm in ({}, NORM) for shape in SHAPES), LARGE | NORM | DROPOUT,
+    LONG, LONG | NORM, ODD, ODD | {"T": 2}, ODD | DROPOUT, ODD | NORM | {"lengths": True, "symbols": 50},
+    ODD | {"zoneout": "masks"}, ODD | NORM | {"zoneout": "share", "T": 2},
+    {"sizes": (64, 48, 64, 48, 16), "T": 12, "B": 33, "input_size": 128, "forced": "all", "lengths": True},
+    {"sizes": (200,), "T": 40, "B": 17, "input_size": 30},
+]  # fmt: skip
+CASES = [Case(**given) for given in GIVEN]
+CELLS: list[dict[str, Any]] = [
     {"flush": False},
     {"flush": False, "top_down": "pending", "lengths": True},
     {"flush": False, "top_down": "always"},
@@ -66,9 +54,11 @@ CELLS = [
     {"boundary": "gumbel", "lengths": True},
     {"boundary": "reinforce", "on_copy": "hold"},
 ]
-LARGER = Case(sizes=(64, 48, 80), T=20, B=9, input_size=24, forced="all", straight_through=True)
-OF_THE_CELL = [dataclasses.replace(LARGER, **cell) for cell in CELLS]
-OF_THE_CELL += [dataclasses.replace(case, layer_norm=True, gain=0.2) for case in OF_THE_CELL]
+OF_THE_CELL = [
+    Case(**{"sizes": (64, 48, 80), "T": 20, "B": 9, "input_size": 24, "forced": "all", "straight_through": True} | more)
+    for norm in ({}, NORM)
+    for more in (norm | cell for cell in CELLS)
+]
 
 
 def joined(values: Values) -> Values:

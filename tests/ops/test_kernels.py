@@ -36,15 +36,11 @@ def test_any_network_is_the_reference(case: Case, seed: int) -> None:
 
 @interpreted
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_products_in_fewer_parts(layer_norm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_parts_and_more_rows_and_columns_than_a_tile_has(
+    layer_norm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As in large batches."""
     monkeypatch.setattr(Spec, "parts", 2)
-    check(Case(T=2, B=1, layer_norm=layer_norm))
-
-
-@interpreted
-@pytest.mark.parametrize("layer_norm", [False, True])
-def test_sums_over_more_rows_and_columns_than_a_tile_has(layer_norm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Spec, "chunks", 2)
     monkeypatch.setitem(cuda_gradients.TILE, "ROWS", 2)
     monkeypatch.setitem(cuda_gradients.TILE, "BLOCK", 8)

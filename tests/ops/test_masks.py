@@ -12,7 +12,7 @@ import hmrnn
 import tiny
 from hmrnn import HMLSTM, checkpoint, ops
 from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.ops import reference
+from hmrnn.ops import Options, reference
 from refusals import refused
 
 SIZES = (20, 15, 10)
@@ -48,10 +48,11 @@ def test_the_module_draws_while_training_alone(option: str, engine: str) -> None
         HMLSTM(4, 5, **{option: 1.0})  # type: ignore[arg-type]
 
 
-def test_masks_of_dropout_have_no_gradient() -> None:
-    rnn, ones = HMLSTM(3, 4, 2), [torch.ones(2, 4, requires_grad=True)]
-    with refused():
-        ops.hmlstm(torch.randn(5, 2, 3), rnn.layers(), rnn.initial_state(2), rnn.options(), seen=ones)
+def test_what_no_engine_differentiates_is_refused() -> None:
+    rnn, ones = HMLSTM(3, 4, 2), torch.ones(2, 4, requires_grad=True)
+    for options, seen in ((rnn.options(), [ones]), (Options(temperature=ones[0, 0]), None)):
+        with refused():
+            ops.hmlstm(torch.randn(5, 2, 3), rnn.layers(), rnn.initial_state(2), options, seen=seen)
 
 
 def test_a_trained_model_keeps_its_share_of_zoneout(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""The reference engine: values and gradients against another writing of the equations, and finite differences."""
+"""The reference engine: values and gradients against another writing of the equations."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -12,7 +11,6 @@ from torch import Tensor
 
 from against_reference import Case, evaluate, expected, make, worst
 from hmrnn.nn.output import Operation
-from hmrnn.ops import Options, reference
 from literal import polynomial
 from pairs import CELLS, grid
 
@@ -61,20 +59,3 @@ def test_values_and_gradients_are_those_of_the_literal_writing(options: dict[str
     if case.boundary != "soft" and len(case.sizes) > 1:  # the comparison met every operation
         met = {Operation.UPDATE, *([Operation.FLUSH] * case.flush), *([Operation.COPY] * case.copy)}
         assert set((found if active is None else found[active]).flatten().tolist()) == met
-
-
-@pytest.mark.parametrize(
-    "options", [{"on_copy": "hold"}, {"top_down": "pending", "flush": False, "hidden": 3, "layer_norm": True}], ids=str
-)
-def test_soft_boundaries_pass_a_finite_difference_check(options: dict[str, Any]) -> None:
-    case = Case((3, 2, 3), 3, 1, boundary="soft", detector=0.2, **options)
-    given = make(case, torch.float64)
-    leaves = [a.requires_grad_() for w in given.weights for a in w if a is not None] + [given.source.requires_grad_()]
-    cell = Options(dataclasses.replace(case.variant, boundary="soft"), given.slope)
-
-    def run(*_: Tensor) -> tuple[Tensor, ...]:
-        result = reference.hmlstm(given.source, given.weights, given.state, cell)
-        return (*result.hidden, result.boundaries)
-
-    assert torch.autograd.gradcheck(run, leaves, fast_mode=True)
-    assert torch.autograd.gradgradcheck(run, leaves, atol=1e-5, fast_mode=True)
