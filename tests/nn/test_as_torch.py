@@ -77,7 +77,8 @@ def test_a_state_goes_to_another_dtype_and_device(more: dict[str, Any]) -> None:
 
 def test_a_cell() -> None:
     cell = HMLSTMCell(3, 4, 5, layer_norm=True, device="meta", dtype=torch.float64)
-    assert {(a.device.type, a.dtype) for a in (*cell.parameters(), cell.a)} == {("meta", torch.float64)}
+    given = torch.empty(2, 3, device="meta", dtype=torch.float64), None, None, torch.empty_like(cell.V[:2])
+    assert {(a.device.type, a.dtype) for a in (*cell.parameters(), cell.a, *cell(*given))} == {("meta", torch.float64)}
     cell = HMLSTMCell(3, 4, 5, dtype=torch.bfloat16)
     assert bool(torch.cat([p.flatten() for p in cell.parameters()]).isfinite().all())
 
@@ -138,12 +139,6 @@ def test_a_pass_has_the_shapes_of_one_with_numbers(options: dict[str, Any]) -> N
     symbols = torch.empty(T, B, device="meta", dtype=torch.int64)
     out, _ = rnn(symbols, state, embedding=torch.empty(9, INPUT, device="meta"))
     assert shapes(out.hidden) == [(T, B, size) for size in SIZES]
-
-
-def test_a_cell_there() -> None:
-    cell = HMLSTMCell(INPUT, 5, 3).to("meta")
-    h, c, z = cell(torch.empty(B, INPUT, device="meta"), above=torch.empty(B, 3, device="meta"))
-    assert shapes((h, c, z)) == [(B, 5), (B, 5), (B, 1)]
 
 
 @pytest.mark.parametrize(

@@ -121,9 +121,3 @@ def test_bad_construction_is_named() -> None:
         HMLSTMCell(4, 6, 0)
     with refused("hidden_size"):
         HMLSTMCell(4, 2.5)
-    with refused("input_size"):
-        HMLSTMCell(-1, 6)
-    with refused("boundary"):
-        HMLSTMCell(4, 6, boundary="hard")
-    with refused("on_copy"):
-        HMLSTMCell(4, 6, on_copy="skip")

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from hmrnn import HMLSTM, Operation, Output, State
+from hmrnn import HMLSTM, Output, State
 from hmrnn.nn import checks
-from hmrnn.ops.interface import PAPER
 from refusals import refused
 
 T, B, INPUT, SIZES = 9, 4, 5, (6, 4, 3)
@@ -46,43 +45,13 @@ def test_shapes(sizes: tuple[int, ...]) -> None:
     assert state.z.shape == (B, L - 1)
 
 
-def test_operations_follow_from_the_boundaries() -> None:
-    z = torch.tensor([[[1.0, 0.0]], [[0.0, 0.0]], [[1.0, 1.0]], [[0.0, 0.0]]])  # (T, 1, 2)
-    U, C, F = Operation.UPDATE, Operation.COPY, Operation.FLUSH
-    found = PAPER.operations
-    assert found(z, torch.tensor([[0.0, 1.0]]))[:, 0].tolist() == [
-        [U, F, C],
-        [F, C, C],
-        [U, U, U],
-        [F, F, C],
-    ]
-    active = torch.tensor([[True], [True], [False], [False]])
-    assert found(z, torch.tensor([[1.0, 0.0]]), active)[:, 0].tolist() == [
-        [F, U, C],
-        [F, C, C],
-        [C] * 3,
-        [C] * 3,
-    ]
-    assert found(z * 0.4 + 0.2, torch.tensor([[0.2, 0.6]]))[:, 0].tolist()[0] == [U, F, C]
-
-
-@pytest.mark.parametrize("on_copy", ["hold", "evaluate"])
-def test_a_padded_batch_is_each_sequence_alone(on_copy: str) -> None:
-    rnn, x = network(layer_norm=True, on_copy=on_copy), inputs()
-    out, state = rnn(x, lengths=LENGTHS)
-    for kind in (torch.uint8, torch.int32):  # kept as int64: what is left of a small type wraps below 0
-        assert checks.check_lengths(torch.tensor(LENGTHS, dtype=kind), T, B, x.device).dtype == torch.int64
-    for kind in (torch.int8, torch.uint8, torch.uint16):  # nor does T wrap in one
-        assert checks.check_lengths(torch.tensor([100, 1], dtype=kind), 300, 2, x.device).tolist() == [100, 1]
-    for n, length in enumerate(LENGTHS):
-        alone, end = rnn(x[:length, n : n + 1])
-        for l in range(3):
-            torch.testing.assert_close(out.hidden[l][:length, n : n + 1], alone.hidden[l], rtol=0, atol=1e-12)
-            assert (out.hidden[l][length:, n] == 0).all()
-        assert torch.equal(out.operations[:length, n : n + 1], alone.operations)
-        assert (out.operations[length:, n] == Operation.COPY).all()
-        own = State(tuple(h[n : n + 1] for h in state.h), tuple(c[n : n + 1] for c in state.c), state.z[n : n + 1])
-        assert_states_equal(own, end, atol=1e-12)
+def test_lengths_do_not_wrap_around_in_a_small_type() -> None:
+    """Nor does T. That a padded batch is each sequence alone: test_bidirectional.py."""
+    for kind in (torch.uint8, torch.int32):
+        assert checks.check_lengths(torch.tensor(LENGTHS, dtype=kind), T, B, torch.device("cpu")).dtype == torch.int64
+    for kind in (torch.int8, torch.uint8, torch.uint16):
+        lengths = checks.check_lengths(torch.tensor([100, 1], dtype=kind), 300, 2, torch.device("cpu"))
+        assert lengths.tolist() == [100, 1]
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
@@ -205,15 +174,6 @@ def test_forced_boundaries_are_taken_and_nan_leaves_the_detector_free() -> None:
     none_forced, same = rnn(x, boundaries=torch.full((T, B, 2), torch.nan))
     assert torch.equal(none_forced.boundaries, free.boundaries)
     assert_states_equal(same, end)
-
-
-def test_detach_cuts_the_graph() -> None:
-    rnn, x = network(), inputs()
-    _, state = rnn(x)
-    assert all(a.requires_grad for a in (*state.h, *state.c, state.z))
-    cut = state.detach()
-    assert not any(a.requires_grad for a in (*cut.h, *cut.c, cut.z))
-    assert_states_equal(cut, state)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ import literal
 import tiny
 from hmrnn.config import ModelConfig
 from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.nn.baselines.cells import LeakyRNN, PeepholeLSTM
-from hmrnn.nn.baselines.clockwork import ClockworkRNN
+from hmrnn.nn.baselines.cells import PeepholeLSTM
 from hmrnn.nn.baselines.h_net import HNet
 from hmrnn.nn.baselines.recurrent import LSTM
 from hmrnn.nn.registry import make_rnn
@@ -45,17 +44,12 @@ def test_settings_reach_the_network(kind: str) -> None:
     assert type(rnn) is KINDS[kind]
     assert (rnn.input_size, rnn.hidden_sizes, rnn.num_layers) == (3, (8, 16), 2)
     assert rnn.num_boundaries == (0 if kind in WITHOUT_DETECTORS else 1)
-    if isinstance(rnn, ClockworkRNN):
-        assert (rnn.num_modules, rnn.layer_norm) == (2, True)
-        plain = make_rnn(3, dataclasses.replace(settings, layer_norm=False))
-        assert isinstance(plain, ClockworkRNN)
-        assert not plain.layer_norm
-    if isinstance(rnn, LeakyRNN):
-        assert rnn.time_constant == 9.0
-    for name in ("delay", "kernel", "spectral_radius"):
-        assert getattr(rnn, name, getattr(settings, name)) == getattr(settings, name)
-    if isinstance(rnn, PeepholeLSTM):
-        assert rnn.coupled == (kind == "coupled")
+    if kind == "cw-rnn":
+        assert rnn.layer_norm
+        assert not make_rnn(3, dataclasses.replace(settings, layer_norm=False)).layer_norm
+    wanted = {"num_modules": 2, "time_constant": 9.0, "delay": 5, "kernel": 6, "spectral_radius": 0.8}
+    for name, value in {**wanted, "coupled": kind == "coupled"}.items():
+        assert getattr(rnn, name, value) == value
 
 
 def test_every_kind_is_here() -> None:
