@@ -127,14 +127,6 @@ def test_impossible_values(setting: str) -> None:
         assert setting in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["rnn", "output_layers", "top_down", "time"])
-def test_choices_are_listed(name: str) -> None:
-    model = dataclasses.replace(tiny.DEFAULT.model, **{name: "other"})
-    with refused(f"model.{name}") as caught:
-        dataclasses.replace(tiny.DEFAULT, model=model).check()
-    assert getattr(tiny.DEFAULT.model, name) in caught.value.message
-
-
 def test_biases_are_given_or_found() -> None:
     detectors = DetectorConfig(rates=(0.5, 0.5), start_at_rates=True, bias=(0.1,))
     with refused("detectors.start_at_rates"):
@@ -167,20 +159,6 @@ def test_json_that_does_not_fit_is_located(data: bytes, named: str) -> None:
     with refused(named) as caught:
         from_json(data, Config, "here")
     assert "here" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "what"),
-    [
-        ("regularise.shift", {"shift": True}),
-        ("regularise.dropout_embedding", {"dropout_embedding": 0.1}),
-        ("model.rnn", {"rnn": "hrnn"}),
-        ("segments.size", {"size": 8}),
-    ],
-)
-def test_some_settings_are_for_text(name: str, what: dict[str, Any]) -> None:
-    with refused(name):
-        tiny.changed(PRESETS["iamondb"], **what).check()
 
 
 def test_sections_are_those_of_the_kind_of_data() -> None:

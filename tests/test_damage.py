@@ -60,16 +60,6 @@ def test_what_is_offered_works(run: Path, tmp_path: Path) -> None:
         hmrnn.load(copy)
 
 
-def test_the_best_without_its_manifest_is_not_replaced_unasked(run: Path, tmp_path: Path) -> None:
-    shutil.copytree(run, tmp_path / "run")
-    best = checkpoint.find(tmp_path / "run")
-    (best / "manifest.json").unlink()
-    with refused():
-        hmrnn.load(tmp_path / "run")
-    shutil.rmtree(best)
-    hmrnn.load(tmp_path / "run")
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "manifest.json"])
 def test_files_that_are_none(tmp_path: Path, name: str) -> None:
     """Reading one would wait for ever, that of the other would never end."""

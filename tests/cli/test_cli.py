@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 import hmrnn
 import tiny
@@ -60,11 +59,6 @@ def test_train_shows_and_keeps_what_it_does(work: Path, command: tiny.Command) -
     stored = RunDirectory(Path("runs", "story")).config()
     assert stored.data == TextData(path=("story.txt",))
     assert (stored.model, stored.train) == (CONFIG.model, CONFIG.train)
-
-
-def test_a_network_without_detectors_is_tried_by_what_it_can_do(work: Path, command: tiny.Command) -> None:
-    flags = tiny.flags(tiny.changed(CONFIG, rnn="lstm"))
-    assert command("train story.txt --out plain", *flags).endswith("try: hmrnn generate -m plain\n")
 
 
 def test_evaluate(work: Path, model: hmrnn.TextModel, command: tiny.Command) -> None:
@@ -216,9 +210,3 @@ def test_training_does_not_start_where_its_output_cannot_be_written(
         patch.setattr(sys, "stdout", full)
         assert os.strerror(28) in command.refused(f"train story.txt --out {tmp_path / 'run'}", *FLAGS)
     assert not checkpoint.checkpoints(tmp_path / "run")
-
-
-def test_the_model_of_the_command_line_is_that_of_python(work: Path, model: hmrnn.TextModel) -> None:
-    weights = checkpoint.read(checkpoint.find(Path("runs/story"))).weights
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.network.state_dict().items())
-    assert model.vocabulary.decode(model.vocabulary.encode("abc")) == "abc"

@@ -242,29 +242,6 @@ def test_what_is_no_http_ends_its_connection(
     assert not caplog.records
 
 
-def test_many_clients_at_once_get_an_answer_or_are_told_to_come_back(shelf: Shelf) -> None:
-    found: list[tuple[int, str]] = []
-    with Server(shelf, Limits(jobs=4)).running() as server, httpx.Client(verify=False, timeout=WAIT) as client:
-
-        def visit(number: int) -> None:
-            request = {"text": f"visitor {'abcdefgh'[number % 8]} was here"}
-            for _ in range(1200):
-                response = client.post(f"{server.url}/api/text/read", json=request)
-                if response.status_code != 503:
-                    break
-                assert response.json()["error"] == "busy"
-                time.sleep(0.05)
-            parts = [json.loads(line) for line in response.text.splitlines()]
-            found.append((response.status_code, "".join(part["segmentation"]["text"] for part in parts[:-1])))
-
-        threads = [threading.Thread(target=visit, args=(number,)) for number in range(24)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(WAIT)
-    assert sorted(found) == sorted((200, f"visitor {'abcdefgh'[number % 8]} was here") for number in range(24))
-
-
 def test_an_address_is_free_or_refused() -> None:
     with listen("127.0.0.1", 0) as first:
         socket.create_connection(first.getsockname(), timeout=WAIT).close()  # an early connection waits in the backlog
