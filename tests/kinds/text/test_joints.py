@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from hmrnn.kinds.text.words import joints
 from hmrnn.kinds.text.words.joints import rules, separators
 from hmrnn.reading.vocabulary import Vocabulary
+from refusals import refused
 
 
 def rule(before, after):
@@ -51,3 +53,9 @@ def test_bytes_of_one_character_stay_together():
 def test_separators_are_the_line_ends():
     vocabulary = Vocabulary("characters", ("\n", "a", "\u2028"))
     np.testing.assert_array_equal(separators(vocabulary), [0, 2])
+
+
+def test_too_many_symbols_are_refused():
+    many = Vocabulary("characters", tuple(map(chr, range(0x20000, 0x20000 + joints.MOST + 1))))
+    with refused("data.min_count"):
+        rules(many)

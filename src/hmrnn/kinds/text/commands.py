@@ -29,7 +29,6 @@ from hmrnn.kinds.text.gold import FILE, against, against_removed_spaces, against
 from hmrnn.kinds.text.large_files import segment_files
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.report import demo, sections
-from hmrnn.kinds.text.words.ends import PREFER
 from hmrnn.kinds.text.words.tokenizer import write_tokenizer
 from hmrnn.pretrained.commands import SequenceCommands, agreement, in_bits, measured
 from hmrnn.reading.conditions import encoded
@@ -78,7 +77,7 @@ class TextCommands(SequenceCommands):
             return
         by_head = arguments.by != "detectors" and model.network.segments is not None
         words_alone = by_head and (arguments.lexicon or arguments.format != "levels" or arguments.stream)
-        how: dict[str, Any] = {"unknown": arguments.unknown, "threshold": _threshold(arguments)}
+        how: dict[str, Any] = {"unknown": arguments.unknown, "threshold": arguments.least}
         find = partial(model.find_words if words_alone else partial(model.segment, by=arguments.by), **how)
         if arguments.stream:
             for line in inputs.read_lines(None, None, model.vocabulary.kind):
@@ -97,9 +96,8 @@ class TextCommands(SequenceCommands):
     def words(self, model: TextModel, arguments: Any) -> Segmentation:
         """The words of a file by the segmental head."""
         text = inputs.read_text(None, arguments.file, model.vocabulary.kind)
-        return model.find_words(
-            text, unknown=arguments.unknown, threshold=_threshold(arguments), progress=self.progress("segmenting")
-        )
+        show = self.progress("segmenting")
+        return model.find_words(text, unknown=arguments.unknown, threshold=arguments.least, progress=show)
 
     def export(self, model: TextModel, arguments: Any) -> Iterator[Section]:
         """Write the words that the head finds in the model's own text as a tokenizer."""
@@ -222,10 +220,6 @@ class TextCommands(SequenceCommands):
         if config.data.format == "lines":
             return "generate -m {} --samples 5"
         return f"segment -m {{}} {shlex.quote(words_of(corpus))}" if config.model.detectors else "generate -m {}"
-
-
-def _threshold(arguments: Any) -> float | None:
-    return arguments.threshold if arguments.prefer is None else PREFER[arguments.prefer]
 
 
 def _source(arguments: Any) -> tuple[str | None, str | None]:

@@ -36,6 +36,11 @@ class Ends(Options):
     """precision: fewer ends, of which more are right (threshold 0.8); recall: more ends, so that fewer are missed
     (0.2)."""
 
+    @property
+    def least(self) -> float | None:
+        """The threshold, if there is one."""
+        return {None: self.threshold, "precision": 0.8, "recall": 0.2}[self.prefer]
+
 
 @dataclasses.dataclass(frozen=True)
 class Segment(Ends, Given):

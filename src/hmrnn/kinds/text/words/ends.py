@@ -24,8 +24,6 @@ _COLUMNS = 16  # such blocks side by side
 _SHARPNESS = 0.5
 """The factor of scores with which probabilities of ends come true: by repeated reading a head becomes too sure."""
 _SOME = 0.003  # a segment that is less probable is not counted
-PREFER = {"precision": 0.8, "recall": 0.2}
-"""Thresholds for ends of which few are wrong, and for few that are missed."""
 
 
 class HeadScores:

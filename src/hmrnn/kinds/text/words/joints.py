@@ -7,8 +7,11 @@ import unicodedata
 import numpy as np
 
 from hmrnn.analysis.render import LINE_ENDS
+from hmrnn.errors import InputError
 from hmrnn.reading.vocabulary import Vocabulary
 
+MOST = 16_000
+"""Distinct symbols of a text; the rules take their square in bytes."""
 _STOPS = frozenset(
     ",;!?\u037e\u060c\u061b\u061f\u0964\u0965\u104a\u104b\u1362\u3001\u3002\uff01\uff0c\uff1b\uff1f\uff61\uff64"
 )
@@ -24,6 +27,12 @@ def rules(vocabulary: Vocabulary) -> np.ndarray:
     Always cut: at line ends, after a sign such as a comma unless another sign or a digit follows, and between letters
     of different scripts (Chinese characters and the Japanese syllabaries go together).
     """
+    if len(vocabulary) > MOST:
+        raise InputError(
+            f"the text has {len(vocabulary):,} distinct symbols, and words are found among at most {MOST:,}: with a "
+            "larger data.min_count, rare ones are read as one",
+            setting="data.min_count",
+        )
     pieces = vocabulary.pieces(np.arange(len(vocabulary)))
     kinds = np.array([_kind(piece, vocabulary) for piece in pieces])
     scripts = np.array([_script(piece) for piece in pieces])

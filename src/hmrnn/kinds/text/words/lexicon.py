@@ -22,9 +22,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from hmrnn.errors import InputError
-from hmrnn.kinds.text.words.segmental import BROKEN, NONE, Sums, hashes, sum_segmentations, windows
+from hmrnn.kinds.text.words.segmental import BROKEN, NONE, Sums, hashes, sum_segmentations, whole, windows
 
 SHORTEST, LONGEST = 4, 12
 """Limits of the length of the longest word."""
@@ -46,7 +47,8 @@ _NEIGHBOURS = ((1, 1), (2, 1), (1, 2), (2, 2))  # symbols before and after an en
 _BACK_OFF = 4.0  # counts of the shorter context that smooth those of a longer one
 _EVIDENCE, _TURNS = 2.0, 12  # weight of the neighbours' evidence, and updates with it
 _RARE = 1.5  # words with a smaller expected count are left out
-_LISTED = 0.9  # of new words, the share that are in a list of known words, if there is one; a rare one counts, too
+_LISTED = 0.9  # of new words, the share that are in a list of known words, if there is one
+_TRUSTED = 3.0  # such a word is left out only if it is so many times as rare
 _SURE = 1e-6  # probability that an end in a line that was segmented beforehand is none
 _PART = 2  # least symbols of each part of a compound: endings are often single symbols
 _BY_CHANCE = 400.0  # a compound is at most so many times as frequent as its parts are beside each other by chance
@@ -152,9 +154,10 @@ class _Lattice:
         self.share_of_new = torch.ones(())  # of each segment: the probability that it is a new word
         keys = _at(hashes(inside.movedim(1, 0).reshape(K, T * B)).reshape(K, T, B).movedim(0, 1), self.places)
         listed = {word for word in known.words if len(word) <= LONGEST}
-        self.listed = torch.isin(keys, _hashed(listed)).nonzero()[:, 0]
+        padded = pad_sequence([torch.tensor([NONE] * LONGEST), *map(torch.tensor, listed)], padding_value=NONE)
+        self.listed = torch.isin(keys, whole(padded)).nonzero()[:, 0]
         self.share_listed = _LISTED / max(1, len(listed)) if len(self.listed) else 0.0
-        self.whole = listed.union(*known.lines)
+        self.unparted = listed.union(*known.lines)
         before, after = _contexts(text)
         self.first = (self.places // (K * B) * B + self.places % B).int()  # in text.flatten()
         self.last = self.first + (self.lengths - 1) * B
@@ -259,10 +262,8 @@ class _Lattice:
         """The lexicon by the posterior of each segment."""
         counts = torch.zeros(self.num_kinds, dtype=torch.float64).index_add_(0, self.kinds, posterior[self.again])
         example = torch.zeros(self.num_kinds, dtype=torch.int64).scatter_(0, self.kinds.long(), self.again.long())
-        least = torch.full_like(counts, _RARE)
-        at_hand = torch.zeros(len(self.lengths), dtype=torch.bool).index_fill_(0, self.listed, True)
-        least[at_hand[example]] = _RARE / 3
-        common = torch.nonzero(counts > least)[:, 0]
+        weight = torch.ones(len(self.lengths)).index_fill_(0, self.listed, _TRUSTED)
+        common = torch.nonzero(counts * weight[example] > _RARE)[:, 0]
         common = common[counts[common].argsort(descending=True)]
         first, lengths = (part[example[common]].tolist() for part in (self.first, self.lengths))
         columns, B = self.text.T.numpy(), self.text.shape[1]
@@ -271,19 +272,19 @@ class _Lattice:
         longest = max(SHORTEST, int((of_length.cumsum(0) < 0.98).sum()) + 1)
         mean = float((torch.arange(1, LONGEST + 1) * of_length).sum())
         total = float(posterior.sum())
-        kept = without_compounds(dict(zip(words, counts[common].tolist())), total, self.whole)
+        kept = without_compounds(dict(zip(words, counts[common].tolist())), total, self.unparted)
         more = total + sum(kept.values()) - float(counts[common].sum())  # each compound is two words
         return Lexicon([*kept], np.array([*kept.values()]), more, min(longest, LONGEST), mean * total / more)
 
 
 def without_compounds(
-    counts: dict[tuple[int, ...], float], total: float, whole: Collection[tuple[int, ...]] = ()
+    counts: dict[tuple[int, ...], float], total: float, unparted: Collection[tuple[int, ...]] = ()
 ) -> dict[tuple[int, ...], float]:
     """The counts of words, highest first, where those of compounds are given to their parts.
 
     A unigram model takes words that often follow each other for one word. A compound is two words of at least _PART
     symbols, each as frequent as itself or more; ``total`` is the number of all words. If it is much more frequent than
-    by chance, it stays: then its parts are words by accident, or hardly occur apart. Those in ``whole`` stay, too.
+    by chance, it stays: then its parts are words by accident, or hardly occur apart. Those in ``unparted`` stay, too.
     """
     given, result = dict(counts), dict(counts)
     for word in sorted(counts, key=len, reverse=True):  # the parts of a compound may be compounds
@@ -293,7 +294,7 @@ def without_compounds(
             for left, right in ((word[:k], word[k:]) for k in range(_PART, len(word) - _PART + 1))
             if min(given.get(left, 0.0), given.get(right, 0.0)) >= count
         ]
-        if parts and word not in whole and count * total < _BY_CHANCE * max(parts)[0]:
+        if parts and word not in unparted and count * total < _BY_CHANCE * max(parts)[0]:
             moved = result.pop(word)
             for part in max(parts)[1:]:
                 result[part] += moved
@@ -332,16 +333,6 @@ def _with_lines(text: Tensor, lines: Sequence[Sequence[tuple[int, ...]]]) -> tup
     cut = torch.where(columns % 2 > 0, 1 - _SURE, _SURE).double()
     own = torch.where(columns < 0, NONE, columns // 2)
     return torch.cat([text, own], 1), torch.cat([torch.full(text.shape, 0.5).double(), cut], 1)
-
-
-def _hashed(words: Collection[tuple[int, ...]]) -> Tensor:
-    """The hashes of words of at most LONGEST symbols."""
-    by_length: dict[int, list[tuple[int, ...]]] = {}
-    for word in words:
-        by_length.setdefault(len(word), []).append(word)
-    return torch.cat(
-        [torch.empty(0, dtype=torch.int64), *(hashes(torch.tensor(some).T)[-1] for some in by_length.values())]
-    )
 
 
 def _columns(symbols: np.ndarray, separators: np.ndarray) -> Tensor:

@@ -279,10 +279,7 @@ class SegmentalHead(nn.Module):
 
     def known(self, inside: Tensor) -> Tensor:
         """(K, N): the log of the lexicon's share of the first k + 1 of the symbols (K, N); very low if it has none."""
-        words = cast(Tensor, self.words).long()  # (words, K)
-        lengths = (words >= 0).sum(1)
-        keys = hashes(words.T)[(lengths - 1).clamp(min=0), torch.arange(len(words), device=words.device)]
-        keys, order = torch.where(lengths > 0, keys, torch.iinfo(torch.int64).max).sort()
+        keys, order = whole(cast(Tensor, self.words).long().T).sort()
         asked = hashes(inside)
         place = torch.searchsorted(keys, asked).clamp(max=len(keys) - 1)
         found = (keys[place] == asked) & (inside >= 0).cumprod(0).bool()
@@ -302,3 +299,10 @@ def hashes(symbols: Tensor) -> Tensor:
         h = h ^ (h >> 29)
         result.append(h)
     return torch.stack(result)
+
+
+def whole(words: Tensor) -> Tensor:
+    """(N,): a hash of each of the words (K, N), which end before a NONE; a large number where none begins."""
+    lengths = (words >= 0).sum(0)
+    keys = hashes(words).gather(0, (lengths - 1).clamp(min=0)[None])[0]
+    return torch.where(lengths > 0, keys, torch.iinfo(torch.int64).max)
