@@ -18,7 +18,7 @@ import torch
 from hmrnn.cli import bench
 from machine import environment
 
-COLUMNS = ("hmrnn.nn.LSTM", "HM-LSTM", "HM-LSTM, layer norm")
+ROWS = ("hmrnn.nn.LSTM", "HM-LSTM", "HM-LSTM, layer norm")
 
 
 def spent(work: bench.Work, threads: int) -> tuple[float, float]:
@@ -32,14 +32,14 @@ def spent(work: bench.Work, threads: int) -> tuple[float, float]:
 
 def measure(size: bench.Size, repeats: int) -> dict[str, Any]:
     """Of each network what one thread and two take."""
-    works = {subject.column: subject.work for subject in bench.training(size, "cpu") if subject.column in COLUMNS}
+    works = {subject.row: subject.work for subject in bench.training(size, "cpu") if subject.row in ROWS}
     found = {}
-    for column, work in works.items():
+    for row, work in works.items():
         work()
         turns = [(spent(work, 1)[0], spent(work, 2)) for _ in range(repeats)]
         one, longer = min(one for one, _ in turns), min(longer for _, (_, longer) in turns)
         both = min(whole for _, (whole, _) in turns)
-        found[column] = {"one": one, "two together": both, "the longer": longer, "speed-up": one / longer}
+        found[row] = {"one": one, "two together": both, "the longer": longer, "speed-up": one / longer}
     return found
 
 
