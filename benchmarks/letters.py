@@ -62,8 +62,7 @@ def main() -> None:
     assert isinstance(model, StrokeModel)
     strokes, letters = draw(args.lines, args.count, args.seed)
     gold = [letter_ends(one, text) for one, text in zip(letters, strokes.texts)]
-    conditions = list(strokes.conditions) or None
-    read = model.segment_many(strokes, condition=conditions)
+    read = model.segment_many(strokes)
     found: dict[str, list[Any]] = {f"level {k}": [one.ends(k) for one in read] for k in range(1, read[0].levels + 1)}
     if model.network.window is not None:
         found["window"] = [letter_ends(one, text) for one, text in zip(model.letters(strokes), strokes.texts)]

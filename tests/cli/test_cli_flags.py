@@ -49,5 +49,5 @@ def test_the_page_shows_the_demo_beside_the_bundled_models(tmp_path: Path, monke
     (tmp_path / "runs" / "demo" / "best-00000001").mkdir(parents=True)
     assert tiny.hmrnn("explore") == 0
     assert tiny.hmrnn("explore -m english-small") == 0
-    bundled = ("english-small", "handwriting-small", "novel-small")
+    bundled = ("english-small", "handwriting-small", "novel-small", "reading-small", "writing-small")
     assert served == [bundled, (*bundled, str(Path("runs", "demo"))), ("english-small",)]

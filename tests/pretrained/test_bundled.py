@@ -47,7 +47,13 @@ def card(each: TextModel) -> str:
     return (bundled.FOLDER / str(each.source) / "README.md").read_text()
 
 
-SIZES = {"english-small": 10_000_000, "novel-small": 1_200_000, "handwriting-small": 2_000_000}
+SIZES = {
+    "english-small": 10_000_000,
+    "novel-small": 1_200_000,
+    "handwriting-small": 2_000_000,
+    "writing-small": 1_000_000,
+    "reading-small": 1_000_000,
+}
 
 
 @pytest.mark.parametrize("name", bundled.names())
@@ -72,6 +78,7 @@ def test_lists_of_bundled_models_are_complete() -> None:
 def test_models_know_whether_their_corpus_is_built_in() -> None:
     assert {name: bundled.comes_with_corpus(name) for name in bundled.names()} == {
         "english-small": False, "handwriting-small": True, "novel-small": True,
+        "reading-small": True, "writing-small": True,
     }  # fmt: skip
 
 

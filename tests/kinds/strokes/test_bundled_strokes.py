@@ -98,4 +98,5 @@ def test_the_page_has_all_models_if_none_is_named() -> None:
     shelf = open_shelf(bundled.names())
     assert [(entry.name, entry.kind) for entry in shelf] == [
         ("english-small", "text"), ("handwriting-small", "strokes"), ("novel-small", "text"),
+        ("reading-small", "transcripts"), ("writing-small", "strokes"),
     ]  # fmt: skip

@@ -20,7 +20,7 @@ from hmrnn.errors import InputError, Note
 from hmrnn.kinds.strokes.corpus import write_archive
 from hmrnn.kinds.strokes.drawing import check_drawing_path, save_drawing
 from hmrnn.kinds.strokes.files import ENDINGS, read_strokes, save_strokes
-from hmrnn.kinds.strokes.gold import against_pen_ups, pen_ups
+from hmrnn.kinds.strokes.gold import pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.report import demo, sections
 from hmrnn.kinds.strokes.strokes import FEWEST, Strokes, counted, joined
@@ -67,13 +67,9 @@ class StrokeCommands(SequenceCommands):
         line = self.read(model, arguments)
         found, steps = model.segment(line), line[0]
         lines = [f"{counted(len(found), 'point')}, {counted(int(steps[:, 2].sum()), 'stroke')}"]
-        for level, agreed in against_pen_ups(found, steps).items():
+        for level in range(1, found.levels + 1):
             count = len(found.ends(level))
             lines.append(f"level {level}: {counted(count, 'segment')}, {len(found) / count:.1f} points on average")
-            for tolerance, score in agreed.items():
-                where = "exactly at pen-ups" if tolerance == 0 else f"within {tolerance} point of pen-ups"
-                shares = f"precision {score.precision:.3f}, recall {score.recall:.3f}, F1 {score.f1:.3f}"
-                lines.append(f"  ends {where}: {shares}")
         yield Section(lines="\n".join([*lines, str(found.updates())]), record=found.to_dict())
 
     def generate(self, model: StrokeModel, arguments: Any) -> Iterator[Section]:

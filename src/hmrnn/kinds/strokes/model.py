@@ -224,6 +224,8 @@ class StrokeModel(Model):
 
     def _told(self, strokes: Strokes, condition: ConditionLike) -> Condition:
         """What the network is told of lines: their conditions and, with a window, their texts."""
+        if condition is None and self.config.model.conditioned:
+            condition = list(strokes.conditions) or None
         given = self.as_condition(condition, len(strokes))
         return given if self.network.window is None else given._replace(text=self.as_texts(strokes.texts))
 

@@ -31,7 +31,7 @@ def sections(model: StrokeModel, corpus: StrokeCorpus) -> Iterator[Section]:
     given = corpus.valid.conditions
     if model.network.rnn.num_boundaries:
         some = corpus.valid.select(range(min(LINES, len(corpus.valid))))
-        found = model.segment_many(some, condition=list(given[: len(some)]) if given else None)
+        found = model.segment_many(some)
         lengths = [np.concatenate([one.lengths(level) for one in found]) for level in range(1, found[0].levels + 1)]
         try:
             what = "A line of the validation part, coloured by its pen strokes and by segments."
