@@ -19,7 +19,7 @@ define install
 		echo "the demo will read the Python manual, as its novel could not be installed"; }
 endef
 
-.PHONY: help demo test pytest sanitize wheel sdist check-wheel inspect-wheel sbom actionlint docs stress fuzz soak lint clean
+.PHONY: help demo test test-extras pytest sanitize wheel sdist check-wheel inspect-wheel sbom actionlint docs stress fuzz soak lint clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1@/p' Makefile | awk -F@ '{printf "make %-14s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ test: $(VENV)/installed-test ## all tests, ruff, clang-format, mypy and import-l
 
 pytest: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist worksteal
+
+test-extras: $(VENV)/installed-extras ## tests beside the Hub's library, TensorBoard, pandas and polars
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='extras_*.py' tests/extras
 
 sanitize: $(VENV)/installed-test ## the native library under sanitizers, with cases that the reference agrees with
 	OMP_NUM_THREADS=1 $(BIN)/python tests/native/sanitize.py
@@ -106,6 +109,10 @@ $(VENV)/installed: pyproject.toml hatch_build.py constraints.txt
 $(VENV)/installed-test: pyproject.toml hatch_build.py constraints.txt
 	$(call install,test)
 	touch $(VENV)/installed $@
+
+$(VENV)/installed-extras: $(VENV)/installed-test
+	$(INSTALL) huggingface_hub tensorboard pandas polars
+	touch $@
 
 clean: ## remove all that make made
 	rm -rf src/hmrnn/ops/native/_hmrnn* .venv .venv-torch-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

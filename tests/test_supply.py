@@ -17,6 +17,8 @@ FOR_USERS = [
     *PROJECT["dependencies"],
     *PROJECT["optional-dependencies"]["page"],
     *PROJECT["optional-dependencies"]["demo"],
+    *PROJECT["optional-dependencies"]["hub"],
+    *PROJECT["optional-dependencies"]["tensorboard"],
 ]
 OTHERS = [*PROJECT["optional-dependencies"]["test"], *PROJECT["optional-dependencies"]["docs"]]
 FOR_TESTS = [line for line in OTHERS if not line.startswith("hmrnn[")]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hmrnn.pretrained.load import load as load
     from hmrnn.pretrained.train import train as train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 _HOME = {
     "Config": "hmrnn.config",
     "HMClassifier": "hmrnn.kinds.labels.estimators.classifier",

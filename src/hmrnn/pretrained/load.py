@@ -24,6 +24,8 @@ LARGEST = 1e15
 def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> Any:
     """Load a model from a run directory (its best checkpoint), a checkpoint directory, or by the name of a bundled one.
 
+    ``hf://user/name`` or ``hf://user/name@revision`` is one on the Hub of Hugging Face (``pip install hmrnn[hub]``).
+
     The name of a bundled model, such as "english-small", always means that model. For a directory of the same name give
     ``./english-small`` or a Path. ``device`` is cpu, cuda, cuda:N, or auto: a GPU if there is one.
     The class of what a directory holds depends on what the model reads; ``isinstance(model, hmrnn.TextModel)`` tells.

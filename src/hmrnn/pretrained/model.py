@@ -129,6 +129,12 @@ class Model:
 
         return write(directory, self._checkpoint(), dict(self.network.named_parameters()))
 
+    def push_to_hub(self, name: str, *, private: bool = False) -> str:
+        """Write the model to the Hub of Hugging Face as ``user/name``; the address that :func:`hmrnn.load` takes."""
+        from hmrnn.pretrained.hub import push
+
+        return push(self, name, private=private)
+
     def figure(self, name: str, given: Any, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
         """One of ``figures`` for the segments found in ``given``."""
         from hmrnn.plots.charts import timescales

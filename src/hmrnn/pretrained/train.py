@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ CHANGEABLE = {
 """The settings that a resumed run may change: the updates already made do not depend on them, apart from schedules over
 train.epochs, of which a note tells."""
 Events = Iterator[dict[str, Any]]
+CALLBACKS = {"train": "on_step", "valid": "on_validation", "end": "on_end"}
 
 
 def train(
@@ -41,6 +42,7 @@ def train(
     overwrite: bool = False,
     progress: Callable[[dict[str, Any]], None] | None = None,
     start: Checkpoint | None = None,
+    callbacks: Iterable[object] = (),
 ) -> Any:
     """Train a model, as ``hmrnn train`` does, and return it.
 
@@ -52,6 +54,9 @@ def train(
         overwrite: replace the run in ``out``.
         progress: called with each line of metrics, such as ``print``.
         start: the model that train.start_from names, if it is not to be read from there.
+        callbacks: objects whose methods ``on_step``, ``on_validation`` and ``on_end``, if they have them, are called
+            with the lines of metrics after every ``train.log_every`` steps, after a validation, and with the last
+            event, which says why training ended.
 
     Example::
 
@@ -63,8 +68,13 @@ def train(
         for event in events:
             if progress is not None and event["event"] in ("train", "valid", "detector"):
                 progress(event)
+            for each in listening:
+                getattr(each, CALLBACKS.get(event["event"], ""), ignore)(event)
         return event
 
+    def ignore(event: dict[str, Any]) -> None: ...
+
+    listening = list(callbacks)
     config = run if isinstance(run, Config) else Config.load(run)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory(Path(folder, "run") if out is None else Path(os.path.expanduser(out)))

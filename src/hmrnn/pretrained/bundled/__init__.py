@@ -25,7 +25,7 @@ def comes_with_corpus(name: str) -> bool:
 
 
 def find(source: str | Path) -> Path:
-    """The directory of a bundled model or a path; InputError with a similar name if it does not exist."""
+    """The directory of a bundled model or of one on the Hub, or a path; InputError if it does not exist."""
     own = names()
     if not isinstance(source, str | os.PathLike):
         raise InputError(
@@ -33,6 +33,10 @@ def find(source: str | Path) -> Path:
         )
     if isinstance(source, str) and source in own:
         return FOLDER / source
+    if isinstance(source, str) and source.startswith("hf://"):
+        from hmrnn.pretrained.hub import download
+
+        return download(source)
     path = Path(os.path.expanduser(source))
     if os.path.exists(path):  # Path.exists raises an error if the name is too long
         return path

@@ -1,0 +1,30 @@
+"""Columns of pandas and polars where lists of texts, labels and numbers are taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas
+import polars
+import pytest
+
+import hmrnn
+from labelled import LABELS, NUMBERS, SMALL, TEXTS
+
+
+@pytest.mark.parametrize("table", [pandas.DataFrame, polars.DataFrame])
+def test_columns_are_as_good_as_lists(table: Any) -> None:
+    frame = table({"text": TEXTS, "label": LABELS, "number": NUMBERS})
+    for estimator, column, answers in ((hmrnn.HMClassifier, "label", LABELS), (hmrnn.HMRegressor, "number", NUMBERS)):
+        found = estimator(**SMALL).fit(frame["text"], frame[column]).predict(frame["text"])
+        assert np.array_equal(found, estimator(**SMALL).fit(TEXTS, answers).predict(TEXTS))
+    model = hmrnn.load("novel-small")
+    both = zip(model.segment_many(frame["text"]), model.segment_many(TEXTS))
+    assert all(ours.ends(1) == theirs.ends(1) for ours, theirs in both)
+
+
+def test_series_of_an_index_that_does_not_begin_at_zero() -> None:
+    frame = pandas.DataFrame({"text": TEXTS, "label": LABELS}, index=range(100, 116))[::-1]
+    model = hmrnn.HMClassifier(**SMALL).fit(frame["text"], frame["label"])
+    assert np.array_equal(model.predict(frame["text"]), model.predict(TEXTS[::-1]))
