@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 BUSY = """
 from hmrnn.utils.signals import asked_to_stop
 with asked_to_stop() as asked:
@@ -32,7 +34,9 @@ def test_the_first_sigterm_is_noted() -> None:
     assert stopped("import time; time.sleep(1)", 1) == (0, "['SIGTERM']\n")
 
 
-def test_the_second_sigterm_ends_a_process_at_once() -> None:
+@pytest.mark.parametrize("work", ["sum(range(10**13))", "import time; time.sleep(60)"])
+def test_the_second_sigterm_ends_a_process_at_once(work: str) -> None:
+    """In a call during which no handler in Python can run, and elsewhere."""
     began = time.monotonic()
-    assert stopped("import time; time.sleep(60)", 2) == (-signal.SIGTERM, "")
+    assert stopped(work, 2) == (-signal.SIGTERM, "")
     assert time.monotonic() - began < 30

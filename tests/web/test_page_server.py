@@ -230,13 +230,18 @@ NO_HTTP = (
 
 
 @pytest.mark.parametrize("sent", NO_HTTP)
-def test_what_is_no_http_ends_its_connection(
+def test_what_is_no_http_is_refused_in_the_form_of_the_interface(
     sent: bytes, server: Server, endless: dict[str, bool], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without a word in the terminal, however often."""
     with server.connect() as connection:
         connection.sendall(sent)
-        everything(connection)
+        answer = everything(connection)
+    if not answer.startswith(b"HTTP/1.1 200"):  # to what came before
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert b"\r\nx-content-type-options: nosniff" in head
+        assert json.loads(body)["error"] == "bad request"
     until(lambda: server.worker.jobs == 0)
     assert httpx.get(f"{server.url}/api/models", timeout=WAIT).status_code == 200
     assert not caplog.records

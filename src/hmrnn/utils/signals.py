@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -15,7 +16,8 @@ from typing import Any
 def asked_to_stop() -> Iterator[list[str]]:
     """A list of the SIGINT and SIGTERM received so far; the second of each kind has its usual effect.
 
-    Only the main thread receives signals: in other threads the list stays empty.
+    A second SIGTERM ends the process even while it is in a long call and handlers in Python have to wait. Only the main
+    thread receives signals: in other threads the list stays empty.
     """
     asked: list[str] = []
     before: dict[signal.Signals, Any] = {}
@@ -27,11 +29,21 @@ def asked_to_stop() -> Iterator[list[str]]:
     in_main_thread = threading.current_thread() is threading.main_thread()
     for number in (signal.SIGINT, signal.SIGTERM) if in_main_thread else ():
         before[number] = signal.signal(number, note)
+    if before.get(signal.SIGTERM) is signal.SIG_DFL:
+        _only_once(signal.SIGTERM)
     try:
         yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _only_once(number: signal.Signals) -> None:
+    """Let the operating system itself return to the default effect of a signal once Python's handler was called."""
+    libc = ctypes.CDLL(None)
+    libc.signal.restype = ctypes.c_void_p
+    handler = libc.signal(int(number), None)
+    libc.sysv_signal(int(number), ctypes.c_void_p(handler))
 
 
 def discard_stdout() -> None:

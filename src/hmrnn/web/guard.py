@@ -23,6 +23,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
+ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class Guard:
@@ -46,8 +47,7 @@ class Guard:
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = ((name.encode(), value.encode()) for name, value in HEADERS.items())
-                message["headers"] = [*message.get("headers", ()), *own]
+                message["headers"] = [*message.get("headers", ()), *ENCODED]
             await send(message)
 
         headers = Headers(scope=scope)

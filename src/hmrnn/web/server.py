@@ -19,8 +19,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from hmrnn.errors import InputError
 from hmrnn.utils.signals import asked_to_stop
 from hmrnn.web.app import application
-from hmrnn.web.guard import LOOPBACK
+from hmrnn.web.guard import ENCODED, LOOPBACK
 from hmrnn.web.limits import Limits
+from hmrnn.web.refusal import Refusal
 from hmrnn.web.shelf import open_shelf
 
 WARNING = (
@@ -85,8 +86,8 @@ def address(host: str, port: int) -> str:
 def protocol(limits: Limits) -> type[H11Protocol]:
     """HTTP of uvicorn with timeouts: ``patience`` seconds for a client to send its headers and to read its answer.
 
-    With more connections than allowed, the one that has been open longest without a request is closed, and so is one
-    that sends what is no HTTP.
+    With more connections than allowed, the one that has been open longest without a request is closed. What is no HTTP
+    is refused as the interface refuses a request.
     """
     patience = limits.patience
     opened: dict[Patient, None] = {}
@@ -123,7 +124,13 @@ def protocol(limits: Limits) -> type[H11Protocol]:
                 self._request = self.loop.call_later(patience, self.transport.abort)
 
         def send_400_response(self, msg: str) -> None:
-            self.transport.abort()
+            if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+                self.transport.abort()  # the answer before it is on its way
+                return
+            refusal = Refusal(400, "bad request", "this is not a request in HTTP/1.1", connection="close").response()
+            head = [b": ".join(header) for header in (*refusal.raw_headers, *ENCODED)]
+            self.transport.write(b"\r\n".join([b"HTTP/1.1 400 Bad Request", *head, b"", bytes(refusal.body)]))
+            self.transport.close()
 
         def pause_writing(self) -> None:
             super().pause_writing()
