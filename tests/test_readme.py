@@ -83,7 +83,10 @@ def run_blocks(page: Path, fresh: bool = False) -> None:
                         continue
                     if "--resume" not in arguments:
                         shutil.rmtree(given.out)
-                small = {"train": shlex.split(QUICK if fresh else SMALL), "generate": ["--length", "20"]}
+                small = {
+                    "train": shlex.split(QUICK if fresh else SMALL),
+                    "generate": [] if "--text" in arguments else ["--length", "20"],
+                }
                 assert cli.run([*arguments, *small.get(arguments[0], [])]) == 0, arguments
 
 
