@@ -87,14 +87,23 @@ def chances(out: Output, rnn: Any) -> Tensor:
 def detected(out: Output, rnn: Any, needs: Collection[str], before: State | None = None) -> dict[str, Any]:
     """The fields of a :class:`Loss` that say what detectors did; ``before`` is the state at the start, or zeros.
 
+    Detectors of the reverse direction come after those of the forward one.
     z has its gradient or, with "reinforce", whose z has none, that of the probabilities.
     """
+    out = flat_directions(out)
     likely, z = chances(out, rnn) if "chances" in needs else None, out.boundaries
     if likely is not None and rnn.boundary == "reinforce":
         z = straight_through(likely, z)
     return {
         "boundaries": z, "chances": likely, "hidden": hidden_before(out, before) if "hidden" in needs else None,
     }  # fmt: skip
+
+
+def flat_directions(out: Output) -> Output:
+    """``out`` with detectors and directions in one axis, those of the forward direction first."""
+    if out.boundaries.dim() < 4:
+        return out
+    return out.apply(lambda a: a.movedim(-1, -2).flatten(-2), hidden=out.hidden)
 
 
 def hidden_before(out: Output, state: State | None) -> Tensor:

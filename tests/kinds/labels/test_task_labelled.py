@@ -13,10 +13,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import hmrnn
 from hmrnn.kinds.labels.batches import LabelBatches
 from hmrnn.kinds.labels.corpus import make_corpus
-from hmrnn.kinds.labels.networks import flat_directions
 from hmrnn.nn import checks, output
 from hmrnn.nn.baselines import recurrent
-from hmrnn.training.task import chances
+from hmrnn.training.task import chances, flat_directions
 from hmrnn.training.trainer import Trainer
 
 WORDS = ["ab", "ba", "abb", "bab", "aab", "bbaab", "abbabba"] * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hmrnn.kinds.strokes import synthetic
 from hmrnn.kinds.strokes.files import read_strokes
 from hmrnn.kinds.strokes.model import MOST_POINTS, StrokeModel
 from hmrnn.kinds.strokes.transcripts import TranscriptModel
+from hmrnn.nn.predictor import conditioned
 from hmrnn.pretrained import bundled
 from refusals import refused
 
@@ -39,6 +41,20 @@ def test_unseen_lines_are_as_likely_as_the_card_says(model: StrokeModel) -> None
     (noted,) = re.findall(r"\| forty lines of another seed \| ([\d.]+) \|", CARD)
     found = model.score(synthetic.set_lines(40, seed=2))
     assert found.log_likelihood == pytest.approx(float(noted), abs=0.5)
+
+
+def test_a_style_that_is_given_comes_before_that_of_the_lines(model: StrokeModel) -> None:
+    printed, cursive = (
+        dataclasses.replace(synthetic.set_lines(2, words=1, seed=3), conditions=(style,) * 2)
+        for style in ("print", "cursive")
+    )
+    expected, bits = model.score(cursive).log_likelihood, model.segment_many(cursive)[1].bits
+    assert model.score(printed).log_likelihood != pytest.approx(expected, abs=0.1)
+    assert model.score(printed, condition="cursive").log_likelihood == pytest.approx(expected)
+    np.testing.assert_allclose(model.segment_many(printed, condition="cursive")[1].bits, bits, rtol=1e-4)
+    with conditioned(model.network, model.as_condition("cursive")):  # as the command's --condition
+        assert model.score(printed).log_likelihood == pytest.approx(expected)
+        np.testing.assert_allclose(model.segment_many(printed)[1].bits, bits, rtol=1e-4)
 
 
 def test_a_text_is_written_to_its_end_letter_by_letter(model: StrokeModel) -> None:

@@ -13,6 +13,7 @@ import torch
 from lines import some
 
 import tiny
+import tiny_strokes
 from hmrnn import load
 from hmrnn.config import Config
 from hmrnn.kinds.strokes.files import save_strokes
@@ -20,7 +21,7 @@ from hmrnn.kinds.strokes.presets import READING
 from hmrnn.kinds.strokes.settings import TranscriptData, TranscriptModelConfig
 from hmrnn.kinds.strokes.strokes import Scale, Strokes
 from hmrnn.kinds.strokes.transcriber import Heard, Transcriber, likeliest, nats, search
-from hmrnn.kinds.strokes.transcripts import Lines, TranscriptModel, legibility
+from hmrnn.kinds.strokes.transcripts import TranscriptBatches, TranscriptModel, legibility
 from refusals import refused
 
 CONFIG = TranscriptModelConfig(
@@ -83,7 +84,7 @@ def test_a_line_is_read_alike_beside_longer_ones(bidirectional: bool) -> None:
 
 def test_targets_are_the_letters_of_each_line() -> None:
     given = lines()
-    batch = Lines(given, Scale.of(given), "abcd", 4).batch(0, 0)
+    batch = TranscriptBatches(given, Scale.of(given), "abcd", 4).batch(0, 0)
     for row, letters, counted in zip(batch.rows, batch.targets.T, batch.counted):
         said = "".join("abcd"[k - 1] for k in letters if k)
         assert said == (given.texts[row].replace(" ", "") if row >= 0 else "")
@@ -127,6 +128,19 @@ def test_a_run_is_trained_resumed_evaluated_and_asked(run: Path, capsys: pytest.
     assert one.probability >= max((chance for _, chance in one.alternatives), default=0)
     with refused():
         model.score(some(3))
+
+
+def test_a_line_alone_is_read_as_in_a_list() -> None:
+    model, line = tiny_strokes.reader(), some(1, 20)[0]
+    assert model.predict(line) == model.predict([line])
+
+
+def test_a_reader_with_weights_that_are_not_finite_says_so() -> None:
+    broken = tiny_strokes.reader()
+    with torch.no_grad():
+        broken.network.head.bias[0] = float("nan")
+    with refused():
+        broken.predict(some(2, 20))
 
 
 def test_lines_without_texts_are_refused(tmp_path: Path) -> None:

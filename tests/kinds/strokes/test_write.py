@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import tiny
 import tiny_strokes
 from hmrnn.kinds.strokes.mixture import StrokeMixture
 from hmrnn.kinds.strokes.model import StrokeModel
@@ -71,6 +73,13 @@ def test_the_network_is_left_as_it_was(model: StrokeModel) -> None:
 
 def test_baselines_write_too() -> None:
     assert tiny_strokes.model(rnn="lstm").generate(4, seed=1).shape == (4, 3)
+
+
+def test_a_text_without_letters_is_refused_and_nothing_is_written(model: StrokeModel, tmp_path: Path) -> None:
+    folder, out = tiny_strokes.save(tmp_path / "run", model), tmp_path / "lines.svg"
+    for text in ("", " "):
+        assert tiny.hmrnn("generate", "-m", str(folder), "--text", text, "--out", str(out)) == 2
+        assert not out.exists()
 
 
 @pytest.mark.parametrize(

@@ -212,13 +212,6 @@ class SequenceModel(nn.Module):
         return self.config.level if self.config.attend == "segments" else 0
 
 
-def flat_directions(out: Output) -> Output:
-    """``out`` with detectors and directions in one axis, those of the forward direction first."""
-    if out.boundaries.dim() < 4:
-        return out
-    return out.apply(lambda a: a.movedim(-1, -2).flatten(-2), hidden=out.hidden)
-
-
 def on_steps(weights: Tensor, ends: Tensor, T: int) -> Tensor:
     """(T, B): weights (B, S) of segments, put on the last steps (S or more, B) of the segments."""
     return weights.new_zeros(T, len(weights)).scatter_add(0, ends[: weights.shape[1]], weights.T)

@@ -16,7 +16,7 @@ from hmrnn.kind import InputSpec
 from hmrnn.kinds.labels.batches import Batch, LabelBatches
 from hmrnn.kinds.labels.corpus import LabelCorpus
 from hmrnn.kinds.labels.evaluate import evaluate_labelled
-from hmrnn.kinds.labels.networks import SequenceModel, flat_directions
+from hmrnn.kinds.labels.networks import SequenceModel
 from hmrnn.kinds.labels.settings import PooledModelConfig
 from hmrnn.training.task import Loss, Task, Validation, detected
 
@@ -66,7 +66,7 @@ class LabelledTask(Task):
         whole = Batch(*batch)
         judged = network(*batch)
         value = (judged.nats * whole.weights).sum() / (self.per_row * len(whole.weights))
-        found = detected(flat_directions(judged.out), self.model.rnn, self.needs)
+        found = detected(judged.out, self.model.rnn, self.needs)
         return Loss(value, state=judged.state, active=whole.active & (whole.weights > 0), **found)
 
     def measure(self, loss: float) -> float:

@@ -82,11 +82,11 @@ class StrokeCommands(SequenceCommands):
         if not as_strokes:
             check_drawing_path(out, arguments.seconds, others=ENDINGS)
         style = read_strokes(arguments.prime).line(arguments.line) if arguments.prime else None
-        prime = None if style is None or arguments.text else style[0]
-        bias = float(bool(arguments.text)) if arguments.bias is None else arguments.bias
+        rows = [] if arguments.text is None else textwrap.wrap(arguments.text, arguments.width) or [arguments.text]
+        prime = None if style is None or rows else style[0]
+        bias = float(bool(rows)) if arguments.bias is None else arguments.bias
         temperature = 1.0 if arguments.temperature is None else arguments.temperature
         how = {"temperature": temperature, "bias": bias, "seed": arguments.seed, "progress": self.progress("writing")}
-        rows = textwrap.wrap(arguments.text, arguments.width) if arguments.text else []
         if rows:
             lines = [line.steps for line in model.write_many(rows, style=style, **how)]
         else:
@@ -101,7 +101,7 @@ class StrokeCommands(SequenceCommands):
         lengths = sorted({len(line) for line in lines})
         shown = counted(lengths[0], "point") if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]} points"
         yield Section(text=f"wrote {out}: {counted(len(lines), 'line')} of {shown}")
-        told = model.to_write(model.as_texts(rows[:READ_LINES])) if arguments.text else model.network.condition
+        told = model.to_write(model.as_texts(rows[:READ_LINES])) if rows else model.network.condition
         with conditioned(model.network, told):
             warning = scribble(model.network, model.scale, lines)
         if warning:
@@ -111,7 +111,7 @@ class StrokeCommands(SequenceCommands):
         return model.figure(name, given, found, arguments.levels)
 
     def suggested(self, config: Config, corpus: Any) -> str:
-        return "generate -m {} --out lines.svg"
+        return f"generate -m {{}}{' --text TEXT' * (config.model.window != 'none')} --out lines.svg"
 
 
 class TranscriptCommands(Commands):

@@ -49,12 +49,12 @@ def evaluate_strokes(
 ) -> StrokeEvaluation:
     """Read every sequence from its start and predict each point from those before it.
 
-    A model that predicts halts is measured with them. Conditions are those of the strokes; without them, those of
-    :func:`hmrnn.nn.predictor.conditioned`. ``share`` = (rank, world) lets each process of a group take every world-th
+    A model that predicts halts is measured with them. Conditions are those of :func:`hmrnn.nn.predictor.conditioned`;
+    without them, those of the strokes. ``share`` = (rank, world) lets each process of a group take every world-th
     batch; the sums are then added up. ``how`` may hold ``precision`` and ``progress``.
     """
     conditions = None
-    if model.config.conditioned and not strokes.conditions and model.condition.value is not None:
+    if model.config.conditioned and model.condition.value is not None:
         conditions = model.condition.value.expand(len(strokes), *model.condition.value.shape[1:]).cpu().numpy()
     batches = StrokeBatches(strokes, scale, batch_size, model.config, conditions=conditions)
     points, (nats,), work = read_all(model, batches, share, **how).result(share[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -86,9 +86,22 @@ class StrokeModel(Model):
             encoded = [self.scale.encode(line) for line in strokes]
             return segment_many(self.network, encoded, self.scale.pieces, batch=argument("batch", batch, Count))
 
-    def generate(self, points: int = 600, **how: Any) -> np.ndarray:
-        """A line (points, 3), with the other options of :meth:`sheet`."""
-        return self.sheet(1, points, **how)[0]
+    def generate(
+        self,
+        points: int = 600,
+        *,
+        bias: float = 0.0,
+        temperature: float = 1.0,
+        prime: np.ndarray | None = None,
+        seed: int | None = None,
+        condition: ConditionLike = None,
+        progress: Progress = None,
+    ) -> np.ndarray:
+        """A line (points, 3), with the options of :meth:`sheet`."""
+        return self.sheet(
+            1, points, bias=bias, temperature=temperature, prime=prime, seed=seed, condition=condition,
+            progress=progress,
+        )[0]  # fmt: skip
 
     def sheet(
         self,
@@ -133,9 +146,21 @@ class StrokeModel(Model):
         with conditioned(self.network, self.as_condition(condition, len(strokes))):
             return evaluate_strokes(self.network, strokes, self.scale, progress=progress).checked()
 
-    def write(self, text: str, **how: Any) -> Written:
+    def write(
+        self,
+        text: str,
+        *,
+        style: Strokes | None = None,
+        bias: float = 1.0,
+        temperature: float = 1.0,
+        seed: int | None = None,
+        condition: ConditionLike = None,
+        progress: Progress = None,
+    ) -> Written:
         """A line that says ``text``, with the options of :meth:`write_many`."""
-        return self.write_many([text], **how)[0]
+        return self.write_many(
+            [text], style=style, bias=bias, temperature=temperature, seed=seed, condition=condition, progress=progress
+        )[0]
 
     def write_many(
         self,
@@ -185,13 +210,16 @@ class StrokeModel(Model):
     def letters(self, lines: np.ndarray | Strokes) -> list[np.ndarray]:
         """For each point of lines with their texts, the place in the text of the letter that the window shows."""
         strokes = self._strokes(lines)
-        return self._letters(strokes, self.as_texts(strokes.texts))
+        return self._letters(strokes, self.as_texts(strokes.texts, replace=True))
 
-    def as_texts(self, texts: Sequence[str]) -> Tensor:
-        """(B, U): texts as the network takes them; InputError if there are none, or for a letter that it never saw."""
+    def as_texts(self, texts: Sequence[str], *, replace: bool = False) -> Tensor:
+        """(B, U): texts as the network takes them; InputError if there are none.
+
+        A letter that it never saw is an error, too, or with ``replace`` shown as nothing, as in training.
+        """
         if not texts:
             raise InputError("this model reads what a line says beside its strokes; give lines with their texts")
-        encoded = encode_texts(texts, self.config.model.alphabet)
+        encoded = encode_texts(texts, self.config.model.alphabet, replace=replace)
         return torch.from_numpy(encoded).to(next(self.network.parameters()).device)
 
     def _letters(self, lines: Sequence[np.ndarray], said: Tensor) -> list[np.ndarray]:
@@ -223,11 +251,11 @@ class StrokeModel(Model):
         return corpus
 
     def _told(self, strokes: Strokes, condition: ConditionLike) -> Condition:
-        """What the network is told of lines: their conditions and, with a window, their texts."""
-        if condition is None and self.config.model.conditioned:
+        """What the network is told of lines: their conditions, unless one is given, and, with a window, their texts."""
+        if condition is None and self.network.condition.value is None and self.config.model.conditioned:
             condition = list(strokes.conditions) or None
         given = self.as_condition(condition, len(strokes))
-        return given if self.network.window is None else given._replace(text=self.as_texts(strokes.texts))
+        return given if self.network.window is None else given._replace(text=self.as_texts(strokes.texts, replace=True))
 
     @staticmethod
     def _strokes(line: np.ndarray | Strokes) -> Strokes:

@@ -18,7 +18,7 @@ from hmrnn.config import Config
 from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.corpus import load_strokes
-from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes
+from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes, as_lines
 from hmrnn.kinds.strokes.transcriber import Heard, Transcriber, likeliest, nats, search, spelled
 from hmrnn.kinds.strokes.window import encode_texts
 from hmrnn.nn.checks import argument
@@ -28,11 +28,12 @@ from hmrnn.ops.cuda.captures import uncaptured
 from hmrnn.ops.interface import within
 from hmrnn.pretrained.model import Model, Progress
 from hmrnn.reading.batches import Batches
+from hmrnn.reading.read import DIVERGED
 from hmrnn.reading.score import Sums, to_tensors
 from hmrnn.training.task import Loss, Task, Validation, detected
 
 
-class Lines(Batches):
+class TranscriptBatches(Batches):
     """Batches of normalised lines (T, B, 3), whose targets are the letters that they say, with zeros after the last."""
 
     def __init__(
@@ -62,7 +63,7 @@ class TranscriptTask(Task):
         t, alphabet = config.train, config.model.alphabet
         self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
         self.model, self.reads = model.to(device), data.spec
-        self.batches = Lines(data.train, data.spec, alphabet, t.batch_size, t.seed)
+        self.batches = TranscriptBatches(data.train, data.spec, alphabet, t.batch_size, t.seed)
         self.chunks = len(self.batches)
         self.symbols = float(data.train.lengths.sum()) / self.chunks
         self.per_row = float((self.batches.said > 0).sum()) / len(data.train)
@@ -78,7 +79,7 @@ class TranscriptTask(Task):
         x, letters, lengths = batch
         heard = network(x, lengths.clamp(min=1))
         value = _nats(heard, letters, lengths).sum() / (self.per_row * len(lengths))
-        found = detected(_flat(heard.out), self.model.rnn, self.needs)
+        found = detected(heard.out, self.model.rnn, self.needs)
         active = within(torch.where(lengths > 0, heard.lengths, 0), len(heard.chances))
         return Loss(value, state=heard.state, active=active, **found)
 
@@ -87,7 +88,7 @@ class TranscriptTask(Task):
 
     def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
         t = self.config.train
-        batches = Lines(self.corpus.valid, self.reads, self.config.model.alphabet, t.batch_size)  # type: ignore[arg-type]
+        batches = TranscriptBatches(self.corpus.valid, self.reads, self.config.model.alphabet, t.batch_size)  # type: ignore[arg-type]
         total = Sums(self.model, 3)
         mine = range(self.share[0], len(batches), self.share[1])
         autocast = torch.autocast(self.device.type, torch.bfloat16) if t.precision == "bf16" else nullcontext()
@@ -120,14 +121,6 @@ def _nats(heard: Heard, letters: Tensor, lengths: Tensor) -> Tensor:
     """(B,): -log of the probability of what lines say (T, B); 0 for rows without a line."""
     counts = (letters > 0).sum(0)
     return torch.where(lengths > 0, nats(heard, letters[: int(counts.max())].T, counts), 0.0)
-
-
-def _flat(out: Any) -> Any:
-    """``out`` with detectors and directions in one axis, those of the forward direction first."""
-    if out.boundaries.dim() < 4:
-        return out
-    parts = (a.movedim(-1, -2).flatten(-2) for a in (out.boundaries, out.probabilities, out.operations))
-    return dataclasses.replace(out, **dict(zip(("boundaries", "probabilities", "operations"), parts)))
 
 
 class Transcript(NamedTuple):
@@ -169,17 +162,19 @@ class TranscriptModel(Model):
         return load_strokes(self.data(path), progress, texts=True)
 
     def predict(self, lines: Any, *, beam: int = 10, progress: Progress = None) -> list[Transcript]:
-        """What lines of strokes, :class:`Strokes` or arrays (T, 3), say."""
+        """What lines of strokes say: :class:`Strokes`, a list of arrays (T, 3), or one such array."""
         beam = argument("beam", beam, Count)
-        strokes = lines if isinstance(lines, Strokes) else Strokes.of(list(lines))
+        strokes = lines if isinstance(lines, Strokes) else Strokes.of(as_lines(lines))
         alphabet = self.config.model.alphabet
-        batches = Lines(dataclasses.replace(strokes, texts=()), self.scale, alphabet, 32)
+        batches = TranscriptBatches(dataclasses.replace(strokes, texts=()), self.scale, alphabet, 32)
         device, found = next(self.network.parameters()).device, dict[int, Transcript]()
         for index in range(len(batches)):
             batch = batches.batch(0, index)
             x, _, lengths = to_tensors(batch, device)
             with evaluating(self.network), torch.inference_mode(), uncaptured():
                 heard = self.network(x, lengths.clamp(min=1))
+            if bool(heard.chances.isnan().any()):
+                raise InputError(DIVERGED)
             for b, row in enumerate(batch.rows.tolist()):
                 if row >= 0:
                     chances = heard.chances[: int(heard.lengths[b]), b].cpu().numpy()

@@ -10,14 +10,20 @@ from hmrnn.utils.options import Options, option
 
 
 @dataclasses.dataclass(frozen=True)
-class Given(Options):
+class Foreign(Options):
+    """How commands that read a text take symbols that are foreign to the model."""
+
+    unknown: Literal["replace", "skip", "refuse"] = "replace"
+    """What to do with symbols that training never showed and that cannot be written plainly: read them as the model's
+    unknown symbol, or as a space if it has none; leave them out; or stop with an error."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Given(Foreign):
     """What ``segment``, ``score`` and ``plot`` share."""
 
     text: str | None = option(None, "[TEXT]", positional=True, without=("file",))
     """The text. Standard input is read for -, and if neither a text nor --file is given."""
-    unknown: Literal["replace", "skip", "refuse"] = "replace"
-    """What to do with symbols that training never showed and that cannot be written plainly: read them as the model's
-    unknown symbol, or as a space if it has none; leave them out; or stop with an error."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +62,11 @@ class Segment(Ends, Given):
     stream: tuple[str, ...] = option((), "FILE", file=True, piped=True, without=("text", "file", "json"))
     """Files of any size to read instead; their segment ends are written to --out. Without a FILE, standard input: each
     line is printed with a space between its words as soon as its line end has come, that is, a line late."""
-    out: str | None = option(None, "PATH", needs="stream")
+    out: str | None = option(None, "PATH", needs="stream", without=("threshold", "prefer"))
     """The directory for the results of --stream: those for a.txt are in a.txt.jsonl."""
-    streams: int | None = option(None, "N", needs="stream")
+    streams: int | None = option(None, "N", needs="out")
     """Parts of a file read side by side, 16 if not given."""
-    warmup: int | None = option(None, "N", needs="stream")
+    warmup: int | None = option(None, "N", needs="out")
     """Symbols of left context that each part but the first of a file reads before it counts; 500 if not given."""
 
     def check(self) -> None:
@@ -70,12 +76,9 @@ class Segment(Ends, Given):
 
 
 @dataclasses.dataclass(frozen=True)
-class Generate(Options):
+class Generate(Foreign):
     prompt: str = option("", "[PROMPT]", positional=True)
     """The text to continue; it is printed before the continuation."""
-    unknown: Literal["replace", "skip", "refuse"] = "replace"
-    """What to do with symbols that training never showed and that cannot be written plainly: read them as the model's
-    unknown symbol, or as a space if it has none; leave them out; or stop with an error."""
     top_k: int | None = option(None, "N")
     """Draw from the N likeliest symbols only."""
     top_p: float | None = option(None, "X")
