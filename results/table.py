@@ -237,7 +237,7 @@ def measured(_: str) -> str:
         done = [run["validation"]["2"] for run in runs("optimizers").values()
                 if run["cell"].startswith(f"{network}:muon:0.004") and run["end"] == "done"]  # fmt: skip
         muon[network] = f"{fmean(done):.3f} ± {stdev(done) / len(done) ** 0.5:.3f}"
-    speeds = runs("bench")["cpu-native"]["found"]["training step"].values()
+    speeds = runs("bench")["cpu-native"]["found"]["ms"].values()
     plain, normed = ([size[name]["speed"] for size in speeds] for name in ("HM-LSTM", "HM-LSTM, layer norm"))
     rows = [
         ("Ends of English words, spaces read, F1", f"{scores(english, 'level 1')['f1']:.2f}",

@@ -150,25 +150,24 @@ def _step(network: nn.Module, outputs: Callable[[Any], Sequence[Tensor]]) -> Wor
 
 
 def streaming(size: Size, device: str) -> Iterator[Subject]:
-    """One symbol after the other, batch 1: nn.LSTM as called, and ``rnn.step``."""
+    """One symbol after the other, batch 1, each call from where the last ended: nn.LSTM as called, and ``rnn.step``."""
     torch.manual_seed(SEED)
     x = torch.randn(size.steps, size.batch, size.input, device=device)
     lstm = nn.LSTM(size.input, size.hidden, LAYERS, device=device)
+    before: list[Any] = [None, None]
 
     @torch.no_grad()
     def theirs() -> None:
-        state = None
         for x_t in x:
-            _, state = lstm(x_t[None], state)
+            _, before[0] = lstm(x_t[None], before[0])
 
     yield from _theirs(theirs, device)
     rnn = HMLSTM(size.input, size.hidden, LAYERS, **HELD, device=device)
     z = forced_boundaries(size).to(device)
 
     def ours() -> None:
-        state = None
         for x_t, z_t in zip(x, z):
-            state = rnn.step(x_t, state, boundaries=z_t).state
+            before[1] = rnn.step(x_t, before[1], boundaries=z_t).state
 
     yield Subject("HM-LSTM", ops.choose_engine("auto", x.device, rnn.options(), x.dtype), ours)
 
