@@ -1,7 +1,9 @@
 """The segmental head: sums over all segmentations against enumeration, scores against the decoder step by step."""
 
+import gc
 import itertools
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from hmrnn.kinds.text.words.segmental import (
 )
 from hmrnn.ops.native import library
 from hmrnn.ops.native import segmental as native
+from hmrnn.ops.native.engine import freed_with
 
 CASES = [(1, 1), (1, 3), (5, 3), (6, 2), (7, 9)]
 
@@ -201,6 +204,22 @@ def test_the_library_computes_what_torch_does(T, B, K, H, signs, dropout, seed):
     assert best == same
     for a, b in zip(got, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.skipif(library.why_not() is not None, reason="needs the native library")
+@pytest.mark.parametrize("backward", [True, False])
+def test_the_library_frees_what_it_spelt_by_the_backward_pass_or_without_one(backward, monkeypatch):
+    alive = weakref.WeakSet()
+    monkeypatch.setattr(native, "freed_with", lambda owner, made: alive.add(owner) or freed_with(owner, made))
+    scores = tiny_head()(torch.zeros(3, 1, 5, dtype=torch.float64), windows(torch.tensor([[1], [0], [1]]), 3))
+    assert len(alive) == 1
+    if backward:
+        scores.open.sum().backward()
+        assert not alive
+    gc.disable()  # nothing may depend on a search for garbage
+    del scores
+    gc.enable()
+    assert not alive
 
 
 @pytest.mark.skipif(library.why_not() is not None, reason="needs the native library")

@@ -81,7 +81,7 @@ class _Spell(torch.autograd.Function):
         spelt, stop = start.new_zeros(K, N), start.new_zeros(K, N)
         exact = start.dtype == torch.float64
         numbers = [N, K, H, len(offset) - 1, len(table), keep]
-        order = [*tensors[7:], *tensors[:7], spelt, stop]
+        order = [*tensors[7:], *tensors[:7], spelt.detach(), stop.detach()]  # what autograd gives would hold itself
         made = call("hm_spell", exact, words([*numbers, *order], [0.0 if exact else LEAST]))
         token = torch.empty(0)  # holds what was made as long as autograd holds what was saved
         token.made, token.read = freed_with(token, made), order  # type: ignore[attr-defined]
