@@ -27,6 +27,7 @@ from hmrnn.ops.native import engine as native
 from hmrnn.reading import sample
 from hmrnn.reading.read import Reader
 from hmrnn.reading.sample import draw, seeded
+from refusals import refused
 
 SYMBOLS = 13
 SIZE = st.sampled_from([1, 2, 5, 8, 17, 33])
@@ -111,6 +112,18 @@ def test_points(
 
 
 TEXT = ModelConfig(hidden_size=(12, 10, 8), embedding_size=6, output_size=9)
+
+
+def test_options_of_zero_are_no_missing_ones() -> None:
+    """Only the likeliest symbol has its share of ``top_p`` 0; ``top_k`` 0 leaves none."""
+    model, start = wide(LanguageModel(SYMBOLS, TEXT), 1), torch.zeros(1, 1, dtype=torch.int64)
+
+    def drawn(**how: Any) -> list[int]:
+        return [int(step) for step in itertools.islice(draw(Reader(model), start, seeded(1), **how), 40)]
+
+    assert drawn(top_p=0.0) == drawn(temperature=0) != drawn()
+    with refused():
+        drawn(top_k=0)
 
 
 def test_in_single_precision_and_by_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -339,8 +339,8 @@ class SymbolPredictor(Predictor):
     def draws(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> Draws | None:
         if type(self).expect is not SymbolPredictor.expect or self.config.ridge or self.given is not None:
             return None
-        top_k = 1 if temperature == 0 else min(top_k or self.num_symbols, self.num_symbols)
-        reals = (temperature or 1.0, 0.0, top_p or 1.0, 0.0, 0.0)
+        top_k = 1 if temperature == 0 else self.num_symbols if top_k is None else min(top_k, self.num_symbols)
+        reals = (temperature or 1.0, 0.0, 1.0 if top_p is None else top_p, 0.0, 0.0)
         return Draws(self.softmax, 1, 1, (top_k, 0, 0), reals)
 
     def boundaries(self, x: Tensor) -> Tensor | None:
