@@ -116,3 +116,5 @@ def test_refused() -> None:
         StrokeBatches(Strokes.of([[(0, 0, 0), (1, 1, 1)], [(0, 0, 1)]], ["tick", "dot"]), SCALE, 1, MODEL)
     with refused():
         StrokeBatches(LINES.select([]), SCALE, 1, MODEL)
+    with refused():  # they have no conditions
+        StrokeBatches(LINES, SCALE, 1, dataclasses.replace(MODEL, classes=("print", "script")))

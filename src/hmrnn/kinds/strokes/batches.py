@@ -29,7 +29,9 @@ class StrokeBatches(Batches):
         seed: int | None = None,
         conditions: np.ndarray | None = None,
     ) -> None:
-        if conditions is None and model.conditioned and strokes.conditions:
+        if conditions is None and model.conditioned:
+            if not strokes.conditions:
+                raise InputError("this model is trained with a condition, and the lines have none; give one")
             conditions = encode(strokes.conditions, model)
         texts = None
         if model.window != "none" and strokes.texts:
