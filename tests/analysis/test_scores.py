@@ -60,7 +60,7 @@ def test_shares_of_nothing_are_nan() -> None:
 def test_tolerance_matches_one_to_one() -> None:
     assert scores.score([4, 5, 6], [5], 10, tolerance=1).hits == 1
     assert scores.score([5], [4, 6], 10, tolerance=1).hits == 1
-    assert scores.score([2, 3], [1, 2], 10, tolerance=1).hits == 2
+    assert scores.score([2, 3], [1, 2], 10, tolerance=np.int64(1)).hits == 2  # type: ignore[arg-type]
 
 
 @settings(max_examples=80, deadline=None)

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmrnn.analysis.baselines import fixed_length, most_uncertain, surprise_rises
-from hmrnn.config.checks import Natural, checked
+from hmrnn.config.checks import Natural
 from hmrnn.errors import InputError
+from hmrnn.nn.checks import argument
 
 TOLERANCES = (0, 1)
 """Symbols by which a found end may miss a gold one, in the rows of ``compare``."""
@@ -91,7 +92,7 @@ def score(found: ArrayLike, gold: ArrayLike, length: int, *, tolerance: int = 0)
         length: of the sequence, in symbols; an end at this position is not counted.
         tolerance: symbols by which a found end may miss. A gold end is matched with at most one found end.
     """
-    checked("tolerance", tolerance, Natural)
+    argument("tolerance", tolerance, Natural)
     whole = _Joined([length])
     return _near(whole.join([found]), whole.join([gold]), tolerance)
 

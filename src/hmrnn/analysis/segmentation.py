@@ -17,8 +17,9 @@ from hmrnn.analysis import render
 from hmrnn.analysis.record import LETTERS, LayerJSON, LevelJSON, SegmentationJSON, UpdatesJSON, from_record, rounded
 from hmrnn.analysis.render import joined, spans
 from hmrnn.analysis.scores import ends_of
-from hmrnn.config.checks import Count, checked
+from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
+from hmrnn.nn.checks import argument
 from hmrnn.nn.output import Operation, Output
 
 if TYPE_CHECKING:
@@ -335,7 +336,7 @@ class Segmentation:
         In colour, segments have two backgrounds in turn (ANSI codes, 256 colours). Without, ``|`` stands between
         segments, a space at the edge of one is shown as ``·`` and a ``|`` of the text as ``¦``. ⏎ is a line feed.
         """
-        checked("width", width, Count)
+        argument("width", width, Count)
         lines = render.coloured if colour else render.plain
         if self.levels == 0:
             return "\n".join(render.plain(self.symbols, [], width))

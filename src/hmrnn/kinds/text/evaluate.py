@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.config.checks import Count, Natural, checked
+from hmrnn.config.checks import Count, Natural
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.gold import Found
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.words.ends import HeadScores
+from hmrnn.nn.checks import argument
 from hmrnn.ops import State
 from hmrnn.reading.read import Read, check_detectors, read
 from hmrnn.reading.score import Progress, Score, Sums
@@ -136,7 +137,7 @@ def cut(count: int, streams: int, warmup: int, chunk: int = 100) -> tuple[int, i
 
     At most ``streams``: none is shorter than its warm-up or a chunk. A single stream has no warm-up.
     """
-    checked("streams", streams, Count), checked("warmup", warmup, Natural)
+    argument("streams", streams, Count), argument("warmup", warmup, Natural)
     streams = max(1, min(streams, count // max(1, warmup, chunk)))
     streams = -(-count // -(-count // streams))  # parts of equal length may need fewer
     return streams, warmup if streams > 1 else 0
