@@ -131,11 +131,12 @@ def test_the_man_page_has_every_command_and_every_status(command: tiny.Command) 
 def test_doctor_says_what_runs_and_what_is_missing(command: tiny.Command, monkeypatch: pytest.MonkeyPatch) -> None:
     found = dict(line.split(maxsplit=1) for line in command("doctor").splitlines())
     assert found["hmrnn"].startswith(hmrnn.__version__)
-    assert {"engine", "BLAS", "threads", "GPU", "[page]", "[demo]"} < set(found)
+    assert {"engine", "BLAS", "threads", "GPU", "[page]", "[demo]", "[hub]", "[tokenizers]"} < set(found)
     assert found["engine"].startswith("native")
     monkeypatch.setattr(library, "why_not", lambda: "no compiler")
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     without = doctor.facts()
     assert without["engine"].startswith("reference")
     assert "no compiler" in without["engine"]
-    assert "hmrnn[page]" in without["[page]"]
+    for extra in ("page", "hub", "tokenizers"):
+        assert f"hmrnn[{extra}]" in without[f"[{extra}]"]

@@ -57,7 +57,7 @@ def test_contents(record: Record, built: tuple[Path, Path], tmp_path: Path) -> N
         members = {name.partition("/")[2] for name in tar.getnames()}
         tar.extractall(tmp_path, filter="data")
     assert {"pyproject.toml", "README.md", "LICENSE", "SECURITY.md", "src/hmrnn/__init__.py"} <= members
-    tops = {"src", "tests", "benchmarks", "docs"}
+    tops = {"src", "tests", "benchmarks", "docs", "examples"}
     assert {name.split("/")[0] for name in members if "/" in name} == tops
     (unpacked,) = tmp_path.iterdir()
     again, _ = build(unpacked, tmp_path)

@@ -127,14 +127,16 @@ class GenerateArguments(ModelArguments):
 
 @dataclasses.dataclass(frozen=True)
 class PredictArguments(ModelArguments):
-    """Answer sequences with a model made by hmrnn train labels|tags|pairs|numbers, or forecast with one of series.
+    """Answer sequences with a model made by hmrnn train labels|tags|pairs|numbers, forecast with one of series, or read
+    handwriting with one of transcripts.
 
     hmrnn predict -m runs/labels new.txt
     hmrnn predict -m runs/labels reviews.tsv --explain
+    hmrnn predict -m reading-small lines.npz
     """
 
     model: str = option(dataclasses.MISSING, "MODEL", "-m")
-    """A run directory (its best checkpoint is used) or a checkpoint directory."""
+    """A run directory (its best checkpoint is used), a checkpoint directory, or the name of a bundled model."""
     file: str = option("-", "[FILE]", positional=True, file=True)
     """A file as for training, with answers or without (.tsv, .csv, .jsonl, .conll), or with a sequence per line; - or
     nothing reads lines from standard input. With answers, the share of right ones is reported, too;

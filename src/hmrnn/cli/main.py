@@ -41,7 +41,7 @@ With data of yours:
   train      train on a text, on pen strokes, on labels, tags, pairs, numbers or series, or as in the paper
   words      find the words of a text that marks none: train, segment, count
   evaluate   bits per character, or log-likelihood of handwriting, with what the layers did
-  predict    answer sequences with a model of labels, tags, pairs or numbers; forecast
+  predict    answer sequences with a model of labels, tags, pairs or numbers; forecast; read handwriting
   export     write a model to a directory of its own, in half precision if wanted
 
 Without either:
