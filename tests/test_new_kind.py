@@ -124,6 +124,17 @@ with tiny.story(Path.cwd()):
 """
 
 
+@pytest.mark.parametrize("rows", ["1,u\n2,u,b\n", "1\n", "soon,u,a\n"])
+def test_a_log_with_a_broken_row_is_refused(rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES / "events")
+    from hmrnn_events import EVENTS
+
+    log = tmp_path / "log.csv"
+    log.write_text("time,user,event\n" + rows)
+    with refused(str(log)):
+        EVENTS.load(EVENTS.presets["events"].changed({"data.path": (str(log),)}))
+
+
 @pytest.mark.long
 def test_text_does_without_the_other_kinds(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))

@@ -121,7 +121,9 @@ class Events(SequenceKind):
         data, users = config.data, collections.defaultdict(list)
         for path in data.path:
             try:
-                for row in csv.DictReader(read_text(None, path, "characters").splitlines()):
+                for row in csv.DictReader(read_text(None, path, "characters").splitlines(), restval=""):
+                    if not row["event"]:
+                        raise ValueError("a row has no event")
                     users[row["user"]].append((float(row["time"]), row["event"]))
             except (KeyError, ValueError) as error:
                 raise InputError(f"{path} is no log of events: {error}") from error

@@ -88,7 +88,7 @@ def man() -> str:
     lines += [".SH SYNOPSIS", ".B hmrnn", ".I COMMAND", "[OPTIONS]", ".SH COMMANDS"]
     for name, parser in parsers(explain=True).items():
         what, *examples = (parser.description or "").split("\n  ")
-        lines += [f".SS hmrnn {name}", escaped(what), ".nf", *map(escaped, examples), ".fi"]
+        lines += [f".SS hmrnn {name}", escaped(what), ".PP", ".nf", *map(escaped, examples), ".fi"]
         for action in parser._actions:
             names = ", ".join(action.option_strings) or str(action.metavar or action.dest)
             lines += [".TP", f".B {escaped(names)}", escaped((action.help or "").replace("%%", "%"))]
