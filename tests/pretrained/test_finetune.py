@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import tiny
 import tiny_strokes
 from hmrnn.kinds.strokes.files import save_strokes
 from hmrnn.kinds.text.model import TextModel
+from hmrnn.kinds.text.network import LanguageModel
+from hmrnn.kinds.text.settings import TextData
 from refusals import refused
 
 TEXT = tiny.text(900, seed=1).replace("cab", "xé")
@@ -53,6 +56,13 @@ def test_a_text_in_memory(base: TextModel, tmp_path: Path) -> None:
 def test_a_worse_model_is_not_taken(base: TextModel) -> None:
     tuned = base.finetune(TEXT.replace("x", "a").replace("é", "b"), epochs=1, learning_rate=30.0, device="cpu")
     assert all(torch.equal(a, b) for a, b in zip(tuned.network.parameters(), base.network.parameters()))
+
+
+def test_an_h_net() -> None:
+    """Its detector has rates, but no slope and no temperature to hold."""
+    settings = dataclasses.replace(tiny.config(rnn="h-net", rates=(0.3,)), data=TextData())
+    model = TextModel(LanguageModel(len(tiny.VOCABULARY), settings.model), tiny.VOCABULARY, settings)
+    assert model.finetune(TEXT, epochs=1, device="cpu").config.detectors == settings.detectors
 
 
 def test_strokes(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hmrnn import kind
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config, DataConfig, TrainConfig
-from hmrnn.config.checks import value_of
+from hmrnn.config.checks import MOVING, value_of
 from hmrnn.errors import InputError
 
 FINETUNE = TrainConfig(epochs=3, batch_size=16, cool_down=1.0, patience=99, log_every=20)
@@ -39,7 +39,7 @@ def finetune_config(start: Checkpoint, name: str, data: DataConfig) -> Config:
         FINETUNE, learning_rate=FINETUNE_RATE * t.learning_rate, length=t.length, clip_norm=t.clip_norm,
         skip_nonfinite=t.skip_nonfinite, start_from=name, optimizer=t.optimizer, adam_rate=t.adam_rate, beta1=t.beta1,
     )  # fmt: skip
-    if old.model.detectors:
+    if old.model.detectors and old.model.rnn in MOVING.values:
         held: dict[str, Any] = {"slope": (0.0, d.slope[1]), "temperature": (d.temperature[1], d.temperature[1])}
         d = dataclasses.replace(d, start_at_rates=False, bias=(), **held)
     return Config(reads.continued(start, name, data), old.model, train, old.regularise, d, old.segments)
