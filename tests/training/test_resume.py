@@ -211,6 +211,14 @@ def test_resume_wants_tensors_of_its_shapes(which: int) -> None:
     tiny.trainer(trainer.config).restore(saved)
 
 
+def test_weights_that_are_not_trained_have_no_state_of_the_optimizer() -> None:
+    trainer = tiny.trainer(tiny.config(rnn="echo-state"))
+    trainer.step()
+    trained = {name for name, p in trainer.model.named_parameters() if p.requires_grad}
+    kept = {name.removeprefix("optimizer.").rpartition(".")[0] for name in trainer.tensors() if "optimizer" in name}
+    assert kept == trained < {name for name, _ in trainer.model.named_parameters()}
+
+
 def test_fewer_epochs_than_were_made_end_at_once(tmp_path: Path) -> None:
     """The state that a crash leaves is mostly that of an epoch's end."""
     tiny.run(tmp_path, tiny.config(epochs=9, cool_down=0.5), crash=after(34))

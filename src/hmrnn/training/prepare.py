@@ -51,7 +51,7 @@ def new_optimizer(model: Any, t: TrainConfig, device: torch.device) -> Any:
         optimizer.state.update(optimizer.new_states())
     else:
         optimizer = Adam(model.parameters(), rate, betas, fused=on_gpu or None, capturable=on_gpu)
-        optimizer.state.update((p, new_state(p)) for p in model.parameters())
+        optimizer.state.update((p, new_state(p)) for p in model.parameters() if p.requires_grad)
     if on_gpu:
         optimizer.found_inf = torch.zeros((), device=device)
     return optimizer
