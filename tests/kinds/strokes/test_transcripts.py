@@ -21,7 +21,7 @@ from hmrnn.kinds.strokes.presets import READING
 from hmrnn.kinds.strokes.settings import TranscriptData, TranscriptModelConfig
 from hmrnn.kinds.strokes.strokes import Scale, Strokes
 from hmrnn.kinds.strokes.transcriber import Heard, Transcriber, likeliest, nats, search
-from hmrnn.kinds.strokes.transcripts import TranscriptBatches, TranscriptModel, legibility
+from hmrnn.kinds.strokes.transcripts import TranscriptBatches, TranscriptModel, TranscriptTask, legibility
 from refusals import refused
 
 CONFIG = TranscriptModelConfig(
@@ -128,6 +128,21 @@ def test_a_run_is_trained_resumed_evaluated_and_asked(run: Path, capsys: pytest.
     assert one.probability >= max((chance for _, chance in one.alternatives), default=0)
     with refused():
         model.score(some(3))
+
+
+def test_letters_that_the_model_knows_are_needed_in_both_parts() -> None:
+    config, parts = Config(TranscriptData(path=("lines.json",)), CONFIG), tiny_strokes.corpus(4, 1)
+
+    def task(train: str, valid: str) -> TranscriptTask:
+        texts = [dataclasses.replace(part, texts=(text,) * len(part))
+                 for part, text in ((parts.train, train), (parts.valid, valid))]  # fmt: skip
+        data = dataclasses.replace(parts, train=texts[0], valid=texts[1])
+        return TranscriptTask(config, data, Transcriber(CONFIG), torch.device("cpu"), 0, 1)
+
+    assert np.isfinite(task("ab", "xb").validate().measure)
+    for unknown in (("ab", "xy"), ("xy", "ab")):
+        with refused():
+            task(*unknown)
 
 
 def test_a_line_alone_is_read_as_in_a_list() -> None:

@@ -12,6 +12,7 @@ from lines import some
 
 import tiny
 import tiny_strokes
+from hmrnn import kind
 from hmrnn.config import Config, TrainConfig
 from hmrnn.kinds.strokes.files import read_strokes, save_strokes
 from hmrnn.kinds.strokes.model import StrokeModel
@@ -177,6 +178,8 @@ def test_the_presets_say_what_they_train() -> None:
     for name, config in PRESETS.items():
         assert (config.model.window != "none") == name.endswith("-text")
         config.check()
+        commands = kind.of(config).commands(lambda name: None)
+        assert ("--text" in commands.next(config, Path("run"), None)) == name.endswith("-text")
 
 
 def test_the_command_writes_a_text_in_lines(

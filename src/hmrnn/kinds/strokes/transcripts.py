@@ -63,7 +63,12 @@ class TranscriptTask(Task):
         t, alphabet = config.train, config.model.alphabet
         self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
         self.model, self.reads = model.to(device), data.spec
-        self.batches = TranscriptBatches(data.train, data.spec, alphabet, t.batch_size, t.seed)
+        self.batches, self.held_out = (
+            TranscriptBatches(part, data.spec, alphabet, t.batch_size, seed)
+            for part, seed in ((data.train, t.seed), (data.valid, None))
+        )
+        if not (self.batches.said.any() and self.held_out.said.any()):
+            raise InputError("training and validation part need a letter each that the model knows; give more lines")
         self.chunks = len(self.batches)
         self.symbols = float(data.train.lengths.sum()) / self.chunks
         self.per_row = float((self.batches.said > 0).sum()) / len(data.train)
@@ -87,8 +92,7 @@ class TranscriptTask(Task):
         return loss
 
     def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
-        t = self.config.train
-        batches = TranscriptBatches(self.corpus.valid, self.reads, self.config.model.alphabet, t.batch_size)  # type: ignore[arg-type]
+        t, batches = self.config.train, self.held_out
         total = Sums(self.model, 3)
         mine = range(self.share[0], len(batches), self.share[1])
         autocast = torch.autocast(self.device.type, torch.bfloat16) if t.precision == "bf16" else nullcontext()
