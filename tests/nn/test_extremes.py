@@ -135,7 +135,7 @@ def test_nan_that_nobody_looked_for_stays_visible(way: str) -> None:
     x[4, 0, 1] = math.nan
     if way.startswith("step"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("hmrnn.nn.checks.check_size", lambda *given: None)
+            patch.setattr("hmrnn.nn.recurrent.check_size", lambda *given: None)
             h = torch.stack(read(rnn, x, way)[::7])
     else:
         h = read(rnn, x, way)[0]

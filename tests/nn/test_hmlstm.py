@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from hmrnn import HMLSTM, Output, State
-from hmrnn.nn import checks
+from hmrnn.nn import recurrent
 from refusals import refused
 
 T, B, INPUT, SIZES = 9, 4, 5, (6, 4, 3)
@@ -48,9 +48,11 @@ def test_shapes(sizes: tuple[int, ...]) -> None:
 def test_lengths_do_not_wrap_around_in_a_small_type() -> None:
     """Nor does T. That a padded batch is each sequence alone: test_bidirectional.py."""
     for kind in (torch.uint8, torch.int32):
-        assert checks.check_lengths(torch.tensor(LENGTHS, dtype=kind), T, B, torch.device("cpu")).dtype == torch.int64
+        assert (
+            recurrent.check_lengths(torch.tensor(LENGTHS, dtype=kind), T, B, torch.device("cpu")).dtype == torch.int64
+        )
     for kind in (torch.int8, torch.uint8, torch.uint16):
-        lengths = checks.check_lengths(torch.tensor([100, 1], dtype=kind), 300, 2, torch.device("cpu"))
+        lengths = recurrent.check_lengths(torch.tensor([100, 1], dtype=kind), 300, 2, torch.device("cpu"))
         assert lengths.tolist() == [100, 1]
 
 

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from hmrnn.config.checks import Count, Natural
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import argument, check_tensor
+from hmrnn.nn.checks import argument
+from hmrnn.nn.recurrent import check_tensor
 
 
 class Attention(nn.Module):

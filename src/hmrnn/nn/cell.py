@@ -1,4 +1,4 @@
-"""Cell, the options that HMLSTM and its cell share, and HMLSTMCell: one layer of the recurrence for one time step."""
+"""HMLSTMCell: one layer of the recurrence for one time step."""
 
 from __future__ import annotations
 
@@ -8,76 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hmrnn.config.checks import Count, Natural, Positive
+from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
-from hmrnn.nn import checks
-from hmrnn.nn.recurrent import arguments, declared
-from hmrnn.nn.weights import Gated
-from hmrnn.ops import LayerWeights, Options, Variant
-from hmrnn.ops.estimators import DRAWN, Boundary, OnCopy
-from hmrnn.ops.interface import TopDown
+from hmrnn.nn.recurrent import check_tensor
+from hmrnn.nn.weights import Cell
+from hmrnn.ops import LayerWeights
+from hmrnn.ops.estimators import DRAWN
 from hmrnn.ops.reference import layer_step, next_gate
-
-
-@declared
-class Cell(Gated):
-    """The options of a layer, which :class:`hmrnn.HMLSTM` describes.
-
-    The slope of its detectors is the buffer ``a`` and, with "gumbel", their temperature the buffer ``tau``.
-    """
-
-    layer_norm: bool = False
-    boundary: Boundary = "step"
-    on_copy: OnCopy = "evaluate"
-    flush: bool = True
-    top_down: TopDown = "boundary"
-    copy: bool = True
-    detector_hidden: Natural = 0
-    a: Tensor = dataclasses.field(init=False)
-    tau: Tensor | None = dataclasses.field(init=False)
-
-    def __post_init__(self, *made: Any) -> None:
-        super().__post_init__(*made)
-        self.variant = Variant(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Variant) if f.init})
-        self.register_buffer("a", torch.tensor(1.0, **self._made))
-        self.register_buffer("tau", torch.tensor(1.0, **self._made) if self.boundary == "gumbel" else None)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in Variant.__match_args__ and "variant" in self.__dict__:
-            value = checks.argument(name, value, arguments(type(self))[name])
-            self.variant = dataclasses.replace(self.variant, **{name: value})
-        super().__setattr__(name, value)
-
-    @property
-    def slope(self) -> float:
-        """The slope a of the hard sigmoid; saved with the weights as ``a``."""
-        return self.a.item()
-
-    @slope.setter
-    def slope(self, value: float) -> None:
-        self.a.fill_(checks.argument("slope", value, Positive))
-
-    @property
-    def temperature(self) -> float:
-        """The temperature of the relaxation with ``boundary="gumbel"``; saved with the weights as ``tau``."""
-        return 1.0 if self.tau is None else self.tau.item()
-
-    @temperature.setter
-    def temperature(self, value: float) -> None:
-        if self.tau is None:
-            raise InputError('only boundary="gumbel" has a temperature; make the network with it')
-        self.tau.fill_(checks.argument("temperature", value, Positive))
-
-    def reset_parameters(self) -> None:
-        """Initialise: orthogonal gate blocks, Glorot detector rows, zero biases, slope 1; gains 1, of U and V 0.1."""
-        for buffer in (self.a, self.tau):
-            if buffer is not None:
-                buffer.fill_(1)
-        super().reset_parameters()
-
-    def options(self, **more: Any) -> Options:
-        """How the recurrence behaves now."""
-        return Options(self.variant, self.a, 1.0 if self.tau is None else self.tau, **more)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -130,7 +67,7 @@ class HMLSTMCell(Cell):
         above: Tensor | None = None,  # (B, above_size); not needed with top_down="none"
     ) -> tuple[Tensor, ...]:
         """The new h, c, z and, if the cell has one, the pending gate; z of a top layer is always zero."""
-        checks.check_tensor("x", x, ("B", self.input_size))
+        check_tensor("x", x, ("B", self.input_size))
         B, H, size = len(x), self.hidden_size, self.above_size
         if above is not None and size is None:
             raise InputError("above must be None, as there is no layer above; give above_size")

@@ -12,10 +12,10 @@ from hmrnn import ops
 from hmrnn.config.checks import Share
 from hmrnn.errors import InputError
 from hmrnn.nn.bidirectional import Bidirectional
-from hmrnn.nn.cell import Cell
 from hmrnn.nn.dropout import factors
 from hmrnn.nn.output import Output, changes
 from hmrnn.nn.recurrent import Pass, Stacked, declared
+from hmrnn.nn.weights import Cell
 from hmrnn.ops import Options, State, Step
 from hmrnn.ops.estimators import DRAWN
 from hmrnn.ops.interface import within

@@ -17,7 +17,6 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from hmrnn import ops
 from hmrnn.config.checks import Count, Share
 from hmrnn.errors import InputError
-from hmrnn.nn import checks
 from hmrnn.nn.bidirectional import reverse_steps
 from hmrnn.nn.output import Output
 from hmrnn.nn.recurrent import Pass
@@ -192,7 +191,7 @@ def engine_of(engine: str, w: LayerWeights, zoneout: float = 0.0, lengths: Tenso
     """The engine that runs a layer: for "auto" the fastest one that can, otherwise ``engine``, or InputError."""
     device, dtype = w.b.device, w.b.dtype
     why_not = "it has neither layer norm nor zoneout" if w.gain_c is not None or zoneout > 0 else None
-    if lengths is not None and not checks.readable(lengths):
+    if lengths is not None and not interface.readable(lengths):
         why_not = "it cannot read lengths in a CUDA graph, nor under torch.func"
     if engine == "torch":
         if why_not is not None:

@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import readable
 from hmrnn.ops.interface import Operation as Operation
-from hmrnn.ops.interface import shapes
+from hmrnn.ops.interface import readable, shapes
 
 
 @dataclasses.dataclass(repr=False)

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import check_lengths, check_some, check_symbols, check_tensor
 from hmrnn.nn.context import Condition, Context, extra_size
 from hmrnn.nn.distributions import Categorical, Prediction
 from hmrnn.nn.dropout import drop_units
 from hmrnn.nn.output import Output, changes
+from hmrnn.nn.recurrent import check_lengths, check_some, check_symbols, check_tensor
 from hmrnn.nn.recurrent import evaluating as evaluating
 from hmrnn.nn.registry import make_rnn
 from hmrnn.ops import State, Step
@@ -303,7 +303,7 @@ class Predictor(nn.Module):
         condition = self.condition if condition is None else condition
         if not self.context.used and any(a is not None for a in condition):
             raise InputError("this model takes neither a condition nor the time; leave them out")
-        return condition.expanded(shape[-1])
+        return condition.expanded(shape[-1]) if self.context.used else condition
 
 
 class SymbolPredictor(Predictor):

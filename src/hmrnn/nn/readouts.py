@@ -15,8 +15,9 @@ from hmrnn.config.checks import Count, Natural
 from hmrnn.errors import InputError
 from hmrnn.nn.attention import Attention
 from hmrnn.nn.bidirectional import States, side_by_side
-from hmrnn.nn.checks import Sizes, argument, check_lengths
+from hmrnn.nn.checks import Sizes, argument
 from hmrnn.nn.output import Lengths, Output, at_steps, marked
+from hmrnn.nn.recurrent import check_lengths
 from hmrnn.ops import State
 from hmrnn.ops.interface import within
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, InitVar
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
@@ -14,12 +14,17 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from hmrnn.config.checks import Count, Share, types_of
 from hmrnn.errors import InputError
-from hmrnn.nn import checks
-from hmrnn.nn.checks import Sizes
+from hmrnn.nn.checks import Sizes, argument
 from hmrnn.nn.output import Lengths, Output, as_given
-from hmrnn.ops import State, Symbols
+from hmrnn.ops import State, Symbols, autocast_dtype
+from hmrnn.ops.interface import readable, within
 
 T = TypeVar("T")
+LARGEST, LARGEST_NORMALISED = 1e31, 1e15
+"""Largest absolute values that float32 can multiply by a row of weights, and with layer norm also square."""
+
+ROUNDING = 1e-3
+"""How far outside of 0 and 1 a boundary may lie, as computed ("soft") boundaries are rounded."""
 
 
 class Pass(NamedTuple):
@@ -123,39 +128,39 @@ class Network(nn.Module):
         """
         order, like = order or ("BT" if self.batch_first else "TB"), self.parameter
         if embedding is None:
-            checks.check_tensor("x", x, (*order, self.input_size), like)
+            check_tensor("x", x, (*order, self.input_size), like)
         else:
-            checks.check_tensor("x", x, order)
-            checks.check_symbols(x, like)
-            checks.check_tensor("embedding", embedding, ("symbols", self.input_size), like)
+            check_tensor("x", x, order)
+            check_symbols(x, like)
+            check_tensor("embedding", embedding, ("symbols", self.input_size), like)
         if len(order) > 1:
-            checks.check_some(x)
+            check_some(x)
         if boundaries is not None:
             boundaries = boundaries.to(like.dtype) if isinstance(boundaries, Tensor) else boundaries
-            checks.check_tensor("boundaries", boundaries, (*x.shape[: len(order)], *self.boundary_shape), like)
+            check_tensor("boundaries", boundaries, (*x.shape[: len(order)], *self.boundary_shape), like)
         if order == "BT":
             x = x.transpose(0, 1)
             boundaries = None if boundaries is None else boundaries.transpose(0, 1)
         B = x.shape[len(order) - 1]
         state = self.initial_state(B) if state is None else self.as_state(state)
         self.check_state(state, B)
-        lengths = checks.check_lengths(lengths, len(x), B, x.device)
-        if boundaries is not None and checks.readable(x):
-            checks.check_range("boundaries", boundaries, lengths, nan=True)
+        lengths = check_lengths(lengths, len(x), B, x.device)
+        if boundaries is not None and readable(x):
+            check_range("boundaries", boundaries, lengths, nan=True)
         self.check_numbers(x, embedding, lengths)
         return Pass(x if embedding is None else Symbols(x, embedding), state, lengths, boundaries)
 
     def check_numbers(self, x: Tensor, embedding: Tensor | None, lengths: Tensor | None) -> None:
         """Check the values of x (T, B, size), or of symbols (T, B) and their embedding."""
-        if not (self.check_values or x.device.type == "cpu") or not checks.readable(x):
+        if not (self.check_values or x.device.type == "cpu") or not readable(x):
             return
         if embedding is None:
-            checks.check_size("x", x, self.layer_norm, lengths)
+            check_size("x", x, self.layer_norm, lengths)
         else:
             last = len(embedding) - 1
             rule = f"hold symbol indices from 0 to {last}, one per row of embedding"
-            checks.check_within("x", x, 0, last, rule, lengths)
-            checks.check_size("embedding", embedding, self.layer_norm)
+            check_within("x", x, 0, last, rule, lengths)
+            check_size("embedding", embedding, self.layer_norm)
 
     def as_state(self, state: Any) -> Any:
         """``state`` as a state of this network, whose tensors are not checked yet."""
@@ -176,12 +181,12 @@ class Network(nn.Module):
 
     def check_part(self, name: str, a: Any, shape: tuple[int, ...], gate: bool = False) -> None:
         """Check a tensor of a state and, with ``check_values``, its numbers; those of a ``gate`` are 0 to 1."""
-        checks.check_tensor(name, a, shape, self.parameter)
-        if self.check_values and checks.readable(a):
+        check_tensor(name, a, shape, self.parameter)
+        if self.check_values and readable(a):
             if gate:
-                checks.check_range(name, a)
+                check_range(name, a)
             else:
-                checks.check_size(name, a, self.layer_norm)
+                check_size(name, a, self.layer_norm)
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(dataclasses.field,))
@@ -210,7 +215,7 @@ class Recurrent(Network):
         nn.Module.__init__(self)
         self._made: dict[str, Any] = {"device": device, "dtype": dtype}
         for name, kind in arguments(type(self)).items():
-            setattr(self, name, checks.argument(name, getattr(self, name), kind))
+            setattr(self, name, argument(name, getattr(self, name), kind))
 
     def extra_repr(self) -> str:
         """The arguments that have no default, and those that differ from theirs."""
@@ -260,3 +265,97 @@ def evaluating(network: nn.Module) -> Iterator[None]:
         for module, training in modes.items():
             if module.training != training:  # setting an attribute of a module takes long
                 module.training = training
+
+
+def check_tensor(name: str, value: object, shape: Sequence[int | str], like: Tensor | None = None) -> None:
+    """Check that ``value`` is a dense tensor of this shape, where a name stands for any length.
+
+    With ``like``, a parameter, it must be on its device and of its dtype; autocast takes others but float64.
+    """
+    got = type(value).__name__
+    if isinstance(value, Tensor):
+        fits = value.dim() == len(shape)
+        fits = fits and all(isinstance(wanted, str) or wanted == n for wanted, n in zip(shape, value.shape))
+        plain = value.layout == torch.strided and not value.is_nested
+        got = "" if fits and plain else f"shape {tuple(value.shape)}" if plain else f"a tensor that is {value.layout}"
+    if got or not isinstance(value, Tensor):
+        raise InputError(f"{name} must be a dense tensor of shape ({', '.join(map(str, shape))}); got {got}")
+    if like is not None:
+        check_device(name, value, like)
+        castable = value.is_floating_point() and value.dtype != torch.float64
+        if value.dtype != like.dtype and not (castable and autocast_dtype(like.device) is not None):
+            raise InputError(f"{name} is {value.dtype} but the parameters are {like.dtype}; use .to(...)")
+
+
+def check_device(name: str, value: Tensor, like: Tensor) -> None:
+    """Check that ``value`` is on the device of ``like``."""
+    if value.device != like.device:
+        raise InputError(f"{name} is on {value.device} but the parameters are on {like.device}; use .to(...)")
+
+
+def check_some(x: Tensor) -> None:
+    """Check that there is at least one step of one sequence."""
+    if 0 in x.shape:
+        raise InputError(f"x must hold at least one step and one sequence; got shape {tuple(x.shape)}")
+
+
+def check_symbols(x: Tensor, like: Tensor) -> None:
+    """Check dtype and device of symbols, which are indices of an embedding."""
+    check_device("x", x, like)
+    if x.dtype not in (torch.int64, torch.int32):
+        raise InputError(f"x must hold symbol indices (int64 or int32) when embedding is given; got {x.dtype}")
+
+
+def check_size(name: str, a: Tensor, layer_norm: bool, lengths: Tensor | None = None) -> None:
+    """Numbers must be finite and small enough to be multiplied by weights and, with layer norm, squared."""
+    limit = LARGEST_NORMALISED if layer_norm else LARGEST
+    rule = f"be finite and at most {limit:g} in size" + " with layer_norm, which squares it" * layer_norm
+    check_within(name, a, -limit, limit, rule, lengths)
+
+
+def check_range(name: str, z: Tensor, lengths: Tensor | None = None, nan: bool = False) -> None:
+    """Boundaries must lie between 0 and 1; ``nan``: or be NaN, which leaves the decision to the detector."""
+    check_within(name, z, -ROUNDING, 1 + ROUNDING, "lie between 0 and 1", lengths, nan)
+
+
+def check_within(
+    name: str, a: Tensor, low: float, high: float, rule: str, lengths: Tensor | None = None, nan: bool = False
+) -> None:
+    """InputError about the first value of ``a``, (T, B, ...) or (B, size), that is out of range.
+
+    Padding may hold anything; ``nan``: NaN is in range.
+    """
+    if a.numel() == 0:
+        return
+    least, most = a.detach().aminmax()
+    if low <= least.item() and most.item() <= high:  # False if one is NaN
+        return
+    wrong = ~((a >= low) & (a <= high))
+    if nan:
+        wrong &= ~a.isnan()
+    steps = a.dim() > 2 or not a.is_floating_point()
+    if lengths is not None and steps:
+        wrong &= within(lengths, len(a)).view(*a.shape[:2], *[1] * (a.dim() - 2))
+    if bool(wrong.any()):
+        place = wrong.nonzero()[0].tolist()
+        axes = ("step", "sequence", "position", "direction") if steps else ("row", "position")
+        where = ", ".join(f"{axis} {k}" for axis, k in zip(axes, place))
+        raise InputError(f"{name} must {rule}; got {a[tuple(place)].item():.10g} at {where}")
+
+
+def check_lengths(lengths: Tensor | Sequence[int] | None, T: int, B: int, device: torch.device) -> Tensor | None:
+    """``lengths`` as an int64 tensor on ``device``; they must be B whole numbers from 1 to T, if they can be read."""
+    if lengths is None:
+        return None
+    try:
+        given = torch.as_tensor(lengths)
+        whole = given.dtype != torch.bool and not given.is_floating_point() and not given.is_complex()
+    except (TypeError, ValueError, RuntimeError):
+        whole = False
+    if not whole:
+        raise InputError(f"lengths must be {B} whole numbers, one per sequence; got {lengths!r}")
+    check_tensor("lengths", given, (B,))
+    lengths = given.to(torch.int64)  # int8 could not be compared with a T of 300
+    if readable(lengths) and (bool((lengths < 1).any()) or bool((lengths > T).any())):
+        raise InputError(f"lengths must lie between 1 and T = {T}; got {lengths.tolist()}")
+    return lengths.to(device)

@@ -1,16 +1,22 @@
-"""Gated: the parameters of layers and their initialisation, shared by HMLSTM, HMLSTMCell and LSTM."""
+"""Gated, the parameters of HMLSTM, HMLSTMCell and LSTM, and Cell, the options that the first two share."""
 
 from __future__ import annotations
 
-from typing import cast
+import dataclasses
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
+from hmrnn.config.checks import Natural, Positive
+from hmrnn.errors import InputError
+from hmrnn.nn.checks import argument
 from hmrnn.nn.dropout import drop_weights
-from hmrnn.nn.recurrent import Recurrent
-from hmrnn.ops import LayerWeights
+from hmrnn.nn.recurrent import Recurrent, arguments, declared
+from hmrnn.ops import LayerWeights, Options, Variant
+from hmrnn.ops.estimators import Boundary, OnCopy
+from hmrnn.ops.interface import TopDown
 
 RECURRENT_GAIN = 0.1
 """Initial gain of U and V with layer norm. With 1 the gradient explodes at the start (docs/decisions.md)."""
@@ -90,6 +96,67 @@ class Gated(Recurrent):
     def gate_blocks(self) -> list[tuple[Tensor, int]]:
         """Each matrix, and the number of blocks of rows at its beginning, one per gate; a last row is a detector's."""
         return [(matrix, 4) for w in self.layers() for matrix in (w.U, w.V, w.W) if matrix is not None]
+
+
+@declared
+class Cell(Gated):
+    """The options of a layer, which :class:`hmrnn.HMLSTM` describes.
+
+    The slope of its detectors is the buffer ``a`` and, with "gumbel", their temperature the buffer ``tau``.
+    """
+
+    layer_norm: bool = False
+    boundary: Boundary = "step"
+    on_copy: OnCopy = "evaluate"
+    flush: bool = True
+    top_down: TopDown = "boundary"
+    copy: bool = True
+    detector_hidden: Natural = 0
+    a: Tensor = dataclasses.field(init=False)
+    tau: Tensor | None = dataclasses.field(init=False)
+
+    def __post_init__(self, *made: Any) -> None:
+        super().__post_init__(*made)
+        self.variant = Variant(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Variant) if f.init})
+        self.register_buffer("a", torch.tensor(1.0, **self._made))
+        self.register_buffer("tau", torch.tensor(1.0, **self._made) if self.boundary == "gumbel" else None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in Variant.__match_args__ and "variant" in self.__dict__:
+            value = argument(name, value, arguments(type(self))[name])
+            self.variant = dataclasses.replace(self.variant, **{name: value})
+        super().__setattr__(name, value)
+
+    @property
+    def slope(self) -> float:
+        """The slope a of the hard sigmoid; saved with the weights as ``a``."""
+        return self.a.item()
+
+    @slope.setter
+    def slope(self, value: float) -> None:
+        self.a.fill_(argument("slope", value, Positive))
+
+    @property
+    def temperature(self) -> float:
+        """The temperature of the relaxation with ``boundary="gumbel"``; saved with the weights as ``tau``."""
+        return 1.0 if self.tau is None else self.tau.item()
+
+    @temperature.setter
+    def temperature(self, value: float) -> None:
+        if self.tau is None:
+            raise InputError('only boundary="gumbel" has a temperature; make the network with it')
+        self.tau.fill_(argument("temperature", value, Positive))
+
+    def reset_parameters(self) -> None:
+        """Initialise: orthogonal gate blocks, Glorot detector rows, zero biases, slope 1; gains 1, of U and V 0.1."""
+        for buffer in (self.a, self.tau):
+            if buffer is not None:
+                buffer.fill_(1)
+        super().reset_parameters()
+
+    def options(self, **more: Any) -> Options:
+        """How the recurrence behaves now."""
+        return Options(self.variant, self.a, 1.0 if self.tau is None else self.tau, **more)
 
 
 @torch.no_grad()

@@ -247,3 +247,13 @@ def first_only(message: str) -> Callable[[Backward], Backward]:
         return checked
 
     return decorate
+
+
+def readable(a: Tensor) -> bool:
+    """Whether the values of a tensor can be looked at now."""
+    if a.is_meta or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    if not a.is_cuda:
+        return True
+    with torch.cuda.device(a.device):
+        return not torch.cuda.is_current_stream_capturing()

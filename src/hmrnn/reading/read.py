@@ -80,7 +80,7 @@ def read(
         with evaluating(model), torch.inference_mode(not gradient), torch.set_grad_enabled(gradient), autocast:
             prediction, output, after = model.predict(chunk, state, condition=condition)
         before, state = state, after.detach() if gradient else after
-        condition = condition.after(len(chunk), model.config.time)
+        condition = condition.after(len(chunk), model.config.time) if model.context.used else condition
         yield Read(chunk, prediction, output, before, state)
 
 

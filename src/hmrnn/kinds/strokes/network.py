@@ -13,10 +13,10 @@ from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.mixture import DRAWS, FLOOR, MAX_CORRELATION, POINT_SIZE, Halting, StrokeMixture, head_size
 from hmrnn.kinds.strokes.settings import StrokeModelConfig
 from hmrnn.kinds.strokes.window import Place, Window
-from hmrnn.nn.checks import check_lengths, check_tensor
 from hmrnn.nn.context import Condition
 from hmrnn.nn.output import Output
 from hmrnn.nn.predictor import Draws, Predictor
+from hmrnn.nn.recurrent import check_lengths, check_tensor
 from hmrnn.ops import State, Step
 from hmrnn.ops.interface import within
 

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from hmrnn.config.checks import Share
 from hmrnn.nn import lstm
 from hmrnn.nn.baselines.base import Baseline
-from hmrnn.nn.checks import readable
 from hmrnn.nn.output import at_steps
 from hmrnn.nn.recurrent import declared
-from hmrnn.ops.interface import within
+from hmrnn.ops.interface import readable, within
 
 
 @declared
