@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -75,6 +75,17 @@ def test_answers_are_the_changes_that_follow_and_validation_answers_are_new() ->
     alone = forecast_corpus(series, 4, 12, valid_fraction=0)
     assert not alone.held_out
     assert max(len(item) for item in alone.train.sequences) == 12
+
+
+def test_units_do_not_matter() -> None:
+    x = np.stack([WAVE, np.cos(np.arange(200) / 3)], axis=1)
+    one, other = (forecast_corpus([x * by + plus], 3, 12, valid_fraction=0.2) for by, plus in ((1, 0), (1000, 7)))
+    for part, scaled in ((one.train, other.train), (one.valid, other.valid)):
+        for read, same in zip((*part.inputs, *part.targets), (*scaled.inputs, *scaled.targets), strict=True):
+            np.testing.assert_allclose(same, read, atol=1e-4)
+    answered = one.valid.targets[0]
+    found, larger = (cast(Forecasts, each.encoder.answer).decode(answered) for each in (one, other))
+    np.testing.assert_allclose(larger, 1000 * found, rtol=1e-6, atol=1e-4)
 
 
 def test_it_learns_a_wave(forecaster: hmrnn.HMForecaster) -> None:

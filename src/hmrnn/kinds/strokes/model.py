@@ -122,7 +122,7 @@ class StrokeModel(Model):
         :func:`hmrnn.kinds.strokes.write.write`.
         """
         if self.network.window is not None:
-            raise InputError("this model writes a text; give one, as model.write or --text", setting="text")
+            raise InputError("must be given, as this model writes a text (in Python: model.write)", setting="text")
         start = None if prime is None else self._strokes(prime)[0]
         check_room(self.network, samples, points, "points")
         return write(

@@ -193,7 +193,7 @@ class TranscriptModel(Model):
     def score(self, lines: Strokes, *, beam: int = 10, progress: Progress = None) -> Legibility:
         """The errors in reading lines whose texts are known."""
         if not isinstance(lines, Strokes) or not lines.texts:
-            raise InputError("lines to score must be Strokes with their texts")
+            raise InputError("lines to score must be strokes with their texts")
         return legibility([one.text for one in self.predict(lines, beam=beam, progress=progress)], lines.texts)
 
 
