@@ -18,7 +18,7 @@ from hmrnn.config import Config
 from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.corpus import load_strokes
-from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes, as_lines
+from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes, as_lines, counted
 from hmrnn.kinds.strokes.transcriber import Heard, Transcriber, likeliest, nats, search, spelled
 from hmrnn.kinds.strokes.window import encode_texts
 from hmrnn.nn.checks import argument
@@ -145,7 +145,7 @@ class Legibility(NamedTuple):
     lines: int
 
     def __str__(self) -> str:
-        return f"{self.lines:,} lines: {self.letters:.1%} of the letters wrong, {self.words:.1%} of the words"
+        return f"{counted(self.lines, 'line')}: {self.letters:.1%} of the letters wrong, {self.words:.1%} of the words"
 
 
 @dataclasses.dataclass(repr=False)
