@@ -13,8 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import hmrnn
 from hmrnn.kinds.labels.batches import LabelBatches
 from hmrnn.kinds.labels.corpus import make_corpus
-from hmrnn.nn import output
-from hmrnn.nn.baselines import recurrent
+from hmrnn.nn import output, recurrent
+from hmrnn.nn.baselines import recurrent as baselines
 from hmrnn.training.task import chances, flat_directions
 from hmrnn.training.trainer import Trainer
 
@@ -76,7 +76,7 @@ def test_losses_do_not_depend_on_values_that_cannot_be_read(
     run.task.batches.alike = True  # type: ignore[attr-defined]
     batch = run.task.batch(0, 0)
     losses = [run.task.loss(run.model.eval(), batch, None).value]
-    for module in (output, recurrent):
+    for module in (output, recurrent, baselines):
         monkeypatch.setattr(module, "readable", lambda a: False)
     losses.append(run.task.loss(run.model.eval(), batch, None).value)
     torch.testing.assert_close(*losses)
