@@ -127,10 +127,10 @@ def hmlstm(
         boundaries = None if boundaries is None else boundaries.masked_fill(~active[..., None], 0)
     if isinstance(inputs, Symbols):
         x = F.embedding(x, inputs.embedding)
-    h, c, z = list(state.h), list(state.c), list(state.z.split(1, dim=1))
+    h, c, z = list(state.h), list(state.c), list(state.z[..., None].unbind(1))
     gates: list[Tensor] | None = None
     if options.variant.gate == "pending":
-        gates = list((state.z if state.pending is None else state.pending).split(1, dim=1))
+        gates = list((state.z if state.pending is None else state.pending)[..., None].unbind(1))
     hidden: list[list[Tensor]] = [[] for _ in weights]
     all_z: list[Tensor] = []
     all_probabilities: list[Tensor] = []
