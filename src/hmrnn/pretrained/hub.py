@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hmrnn.checkpoint import REQUIRED
 from hmrnn.errors import InputError
-
-if TYPE_CHECKING:
-    from hmrnn.pretrained.model import Model
 
 SCHEME = "hf://"
 FILES = (*REQUIRED, "manifest.json")
@@ -38,7 +35,7 @@ def download(address: str) -> Path:
         raise InputError(f"{address} cannot be fetched: {' '.join(str(error).split())[:300]}") from error
 
 
-def push(model: Model, name: str, *, private: bool = False) -> str:
+def push(model: Any, name: str, *, private: bool = False) -> str:
     """Write a model, with its card, to the repository ``name``, which is made if there is none; its address."""
     hub = _library()
     api = hub.HfApi()

@@ -26,8 +26,6 @@ from hmrnn.nn.output import Output
 from hmrnn.nn.predictor import Predictor, evaluating, multiply_adds
 from hmrnn.ops import State
 
-DIVERGED = "the model's predictions are not finite: it has diverged; use an earlier checkpoint"
-
 
 class Read(NamedTuple):
     """What a network made of one chunk (T, B, ...)."""
@@ -130,6 +128,12 @@ class Reader:
         return self.model.expect(output.combine(self.state.h, self._terms))
 
 
+def check_finite(finite: bool) -> None:
+    """InputError unless the predictions of a model are ``finite``."""
+    if not finite:
+        raise InputError("the model's predictions are not finite: it has diverged; use an earlier checkpoint")
+
+
 @torch.inference_mode()
 def measured(model: Predictor, made: Read) -> list[np.ndarray]:
     """What a network made of a chunk, as the arrays of a Segmentation, each (T, B, ...).
@@ -143,8 +147,7 @@ def measured(model: Predictor, made: Read) -> list[np.ndarray]:
         with evaluating(model):
             first = -model.expect(model.output([h[None] for h in made.before.h])).log_prob(made.steps[:1])
     bits = torch.cat([first, nats[:-1]]) / math.log(2)
-    if not bool(bits[made.before is None :].isfinite().all()):
-        raise InputError(DIVERGED)
+    check_finite(bool(bits[made.before is None :].isfinite().all()))
     out = made.output
     counted = multiply_adds(model, out, made.before)
     layers = model.rnn.num_boundaries + 1

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from hmrnn.config import ModelConfig
-from hmrnn.errors import InputError
 from hmrnn.nn.context import Condition
 from hmrnn.nn.output import Output, changes
 from hmrnn.nn.predictor import Predictor, multiply_adds
 from hmrnn.ops import State
 from hmrnn.reading.batches import Batch, Batches
-from hmrnn.reading.read import DIVERGED, Read, read
+from hmrnn.reading.read import Read, check_finite, read
 
 Progress = Callable[[int, int], None]
 
@@ -44,8 +43,7 @@ class Score:
 
     def checked(self) -> Self:
         """This; InputError unless it is finite."""
-        if not self.finite:
-            raise InputError(DIVERGED)
+        check_finite(self.finite)
         return self
 
 

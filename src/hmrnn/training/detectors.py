@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from hmrnn.training.trainer import Trainer
+from hmrnn.training.task import Training
 
 SILENT, ALWAYS = 0.002, 0.98
 """A detector whose rate over an epoch is below the first is silent; above the second it fires always."""
@@ -16,7 +15,7 @@ CONTROLLED = 250
 characters of text the second one of the preset `text` fires at 0 to 0.006 up to update 200, and at 0.023 by 256."""
 
 
-def changed_detectors(run: Trainer) -> list[dict[str, Any]]:
+def changed_detectors(run: Training) -> list[dict[str, Any]]:
     """At the end of an epoch: the detectors that have fallen silent, fire always, or have recovered.
 
     None after the first epoch, unless it is the last: a detector that is silent there often starts by itself. With

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,15 +11,13 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
 from hmrnn.training.processes import gather
 from hmrnn.training.progress import Progress
-
-if TYPE_CHECKING:
-    from hmrnn.training.trainer import Trainer
+from hmrnn.training.task import Training
 
 ON_GPU = "random.cuda."
 """What a run on a CPU lacks: a run may go on where it did not begin."""
 
 
-def tensors(run: Trainer) -> dict[str, Tensor]:
+def tensors(run: Training) -> dict[str, Tensor]:
     """The tensors of a run apart from its weights; a collective call under torchrun."""
     result, own = _shared(run), {**_own(run), "random.cpu": torch.get_rng_state()}
     if run.device.type == "cuda":
@@ -30,7 +27,7 @@ def tensors(run: Trainer) -> dict[str, Tensor]:
     return result | {name: torch.cat(gather(part, run.world)) for name, part in _carried(run).items()}
 
 
-def _shared(run: Trainer) -> dict[str, Tensor]:
+def _shared(run: Training) -> dict[str, Tensor]:
     """What all processes have alike."""
     parts = {f"optimizer.{name}": run.optimizer.state[p] for name, p in run.model.named_parameters()}
     parts |= {type(term).__name__.lower(): term.tensors() for term in run.terms}
@@ -40,17 +37,17 @@ def _shared(run: Trainer) -> dict[str, Tensor]:
     }
 
 
-def _own(run: Trainer) -> dict[str, Tensor]:
+def _own(run: Training) -> dict[str, Tensor]:
     """What each process has of its own."""
     return {"window": run.window, "epoch": run.epoch}
 
 
-def _carried(run: Trainer) -> dict[str, Tensor]:
+def _carried(run: Training) -> dict[str, Tensor]:
     """What each process has of its rows of the batch."""
     return {} if run.state is None else {f"state.{name}": a for name, a in run.state.named().items()}
 
 
-def snapshot(run: Trainer, *, training: bool) -> Checkpoint:
+def snapshot(run: Training, *, training: bool) -> Checkpoint:
     """The checkpoint of now: with ``training`` a state to resume from, else the model to use."""
     if training:
         progress = dataclasses.asdict(run.progress)
@@ -60,7 +57,7 @@ def snapshot(run: Trainer, *, training: bool) -> Checkpoint:
     return Checkpoint(run.config, run.task.reads, weights)
 
 
-def restore(run: Trainer, saved: Checkpoint) -> None:
+def restore(run: Training, saved: Checkpoint) -> None:
     """Return to the state in which ``saved`` was written, but with the settings that a resumed run may change."""
     assert saved.progress is not None
     assert saved.training is not None

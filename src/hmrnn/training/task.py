@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -17,9 +17,8 @@ from hmrnn.nn.output import Operation, Output
 from hmrnn.nn.predictor import Predictor, evaluating
 from hmrnn.ops import State
 from hmrnn.ops.estimators import straight_through
-
-if TYPE_CHECKING:
-    from hmrnn.training.trainer import Trainer
+from hmrnn.training.finite import Watch
+from hmrnn.training.progress import Progress
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,6 +191,32 @@ class Task:
         self.model.load_state_dict(weights)
 
 
+class Training(Protocol):
+    """What terms and checkpoints see of a :class:`hmrnn.training.trainer.Trainer`."""
+
+    config: Config
+    device: torch.device
+    rank: int
+    world: int
+    task: Task
+    terms: list[Term]
+    model: Any
+    network: Any
+    optimizer: Any
+    watch: Watch
+    progress: Progress
+    state: State | None
+    window: Tensor
+    epoch: Tensor
+
+    def mean(self, part: Tensor) -> Tensor: ...
+    def autocast(self) -> contextlib.AbstractContextManager[Any]: ...
+    def validating(self) -> contextlib.AbstractContextManager[Any]: ...
+    def set_schedules(self) -> None: ...
+    def set_rate(self) -> None: ...
+    def count_skipped(self) -> None: ...
+
+
 class Term:
     """A technique that takes part in every update; a subclass states only what it does.
 
@@ -203,13 +228,13 @@ class Term:
         self.needs: dict[str, str] = {}
         """The fields of a Loss that the task must fill, with the setting that asks for each."""
 
-    def start(self, run: Trainer) -> None:
+    def start(self, run: Training) -> None:
         """Make the tensors that the term keeps. The model has its first weights; a resumed run is restored later."""
 
-    def epoch(self, run: Trainer, done: int) -> None:
+    def epoch(self, run: Training, done: int) -> None:
         """So many epochs are done: 0 before the first update, which a resumed run does not repeat."""
 
-    def update(self, run: Trainer, batch: tuple[Tensor, ...]) -> bool:
+    def update(self, run: Training, batch: tuple[Tensor, ...]) -> bool:
         """Learn from a batch in place of an update by gradient, and return True."""
         return False
 

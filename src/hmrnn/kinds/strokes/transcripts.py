@@ -28,7 +28,7 @@ from hmrnn.ops.cuda.captures import uncaptured
 from hmrnn.ops.interface import within
 from hmrnn.pretrained.model import Model, Progress
 from hmrnn.reading.batches import Batches
-from hmrnn.reading.read import DIVERGED
+from hmrnn.reading.read import check_finite
 from hmrnn.reading.score import Sums, to_tensors
 from hmrnn.training.task import Loss, Task, Validation, detected
 
@@ -177,8 +177,7 @@ class TranscriptModel(Model):
             x, _, lengths = to_tensors(batch, device)
             with evaluating(self.network), torch.inference_mode(), uncaptured():
                 heard = self.network(x, lengths.clamp(min=1))
-            if bool(heard.chances.isnan().any()):
-                raise InputError(DIVERGED)
+            check_finite(not heard.chances.isnan().any())
             for b, row in enumerate(batch.rows.tolist()):
                 if row >= 0:
                     chances = heard.chances[: int(heard.lengths[b]), b].cpu().numpy()

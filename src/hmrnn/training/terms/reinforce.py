@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from hmrnn.config import Config
 from hmrnn.ops.estimators import discounted_sums, score_function
-from hmrnn.training.task import Loss, Term
-
-if TYPE_CHECKING:
-    from hmrnn.training.trainer import Trainer
+from hmrnn.training.task import Loss, Term, Training
 
 
 class Reinforce(Term):
@@ -26,7 +21,7 @@ class Reinforce(Term):
         super().__init__(config)
         self.needs = dict.fromkeys(("surprise", "chances", "hidden"), "detectors.estimator reinforce")
 
-    def start(self, run: Trainer) -> None:
+    def start(self, run: Training) -> None:
         units = sum(run.model.rnn.hidden_sizes)
         self.weights = torch.zeros(units + 1, device=run.device)  # the last one is the bias
         self.change, self.mean = torch.zeros_like(self.weights), run.mean

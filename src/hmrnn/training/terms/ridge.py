@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.errors import InputError
 from hmrnn.nn.baselines.echo_state import solve_ridge
-from hmrnn.training.task import Term
-
-if TYPE_CHECKING:
-    from hmrnn.training.trainer import Trainer
+from hmrnn.training.task import Term, Training
 
 
 class Ridge(Term):
     """A ridge regression of the next symbol on h of all layers: batches add to its sums, and an epoch solves it."""
 
-    def start(self, run: Trainer) -> None:
+    def start(self, run: Training) -> None:
         if run.world > 1 or self.config.train.accumulate > 1:
             raise InputError(
                 "adds whole batches in one process; leave out torchrun and train.accumulate", setting="model.ridge"
@@ -30,7 +25,7 @@ class Ridge(Term):
         self.moment = self.gram.new_zeros(rows, symbols)
 
     @torch.no_grad()
-    def update(self, run: Trainer, batch: tuple[Tensor, ...]) -> bool:
+    def update(self, run: Training, batch: tuple[Tensor, ...]) -> bool:
         read: list[Tensor] = []
         hook = self.softmax.register_forward_pre_hook(lambda _, given: read.append(given[0]))
         try:
@@ -48,7 +43,7 @@ class Ridge(Term):
         return True
 
     @torch.no_grad()
-    def epoch(self, run: Trainer, done: int) -> None:
+    def epoch(self, run: Training, done: int) -> None:
         if done:
             W, b = solve_ridge(self.gram, self.moment, self.config.model.ridge)
             self.softmax.weight.copy_(W)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +12,7 @@ from hmrnn.analysis.baselines import uncertainty
 from hmrnn.config import Config, DetectorConfig, PullTo
 from hmrnn.nn.hmlstm import HMLSTM, hmlstms
 from hmrnn.nn.rates import distance, search_biases
-from hmrnn.training.task import Loss, Term
-
-if TYPE_CHECKING:
-    from hmrnn.training.trainer import Trainer
+from hmrnn.training.task import Loss, Term, Training
 
 GELU_SLOPE = 1.13
 """The largest slope of gelu, rounded up."""
@@ -24,7 +21,7 @@ GELU_SLOPE = 1.13
 class Rates(Term):
     """The rate prior and, with ``start_at_rates``, the detectors' biases at the start."""
 
-    def epoch(self, run: Trainer, done: int) -> None:
+    def epoch(self, run: Training, done: int) -> None:
         d = self.config.detectors
         if done == 0 and d.start_at_rates:
             search_biases(run.model.rnn, lambda: first_rates(run), d.rates)
@@ -35,7 +32,7 @@ class Rates(Term):
 
 
 @torch.no_grad()
-def first_rates(run: Trainer) -> Tensor:
+def first_rates(run: Training) -> Tensor:
     """(detectors,): the rates of the detectors on the first batch, over all processes."""
     with run.autocast():
         loss = run.task.loss(run.model, run.task.batch(0, 0), run.state)
@@ -57,7 +54,7 @@ class Control(Term):
         super().__init__(config)
         self.needs = {"chances": "detectors.rate_control"}
 
-    def start(self, run: Trainer) -> None:
+    def start(self, run: Training) -> None:
         self.rnn, self.mean = run.model.rnn, run.mean
         detectors = len(self.config.detectors.rates)
         self.sums = torch.zeros(detectors + 1, dtype=torch.float64, device=run.device)  # lacking biases, weights
@@ -209,7 +206,7 @@ def entropy_rise(surprise: Any, expected: Any) -> Any:
 class Bounds(Term):
     """Shrinks the detectors' rows of V and U where they exceed ``detectors.bounds``."""
 
-    def start(self, run: Trainer) -> None:
+    def start(self, run: Training) -> None:
         self.model = run.model
 
     def after_update(self, good: Tensor, rate: Tensor | float) -> None:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from hmrnn.nn.hmlstm import hmlstms
-from hmrnn.training.task import Term
-
-if TYPE_CHECKING:
-    from hmrnn.training.trainer import Trainer
+from hmrnn.training.task import Term, Training
 
 
 class Decay(Term):
     """Takes a share of every matrix off it at each update; the share falls with the learning rate."""
 
-    def start(self, run: Trainer) -> None:
+    def start(self, run: Training) -> None:
         self.model = run.model
 
     def after_update(self, good: Tensor, rate: Tensor | float) -> None:
@@ -40,7 +36,7 @@ def decay(model: nn.Module, share: Tensor | float) -> None:
 class Average(Term):
     """The exponential moving average of the weights, without a bias towards the first ones."""
 
-    def start(self, run: Trainer) -> None:
+    def start(self, run: Training) -> None:
         self.parameters = dict(run.model.named_parameters())
         self.weights = {name: p.detach().clone() for name, p in self.parameters.items()}
         self.updates = torch.zeros((), dtype=torch.float64, device=run.device)
