@@ -21,6 +21,7 @@ from hmrnn.sequences import SequenceCorpus, SequenceKind
 from hmrnn.utils.inputs import read_text
 
 SIZE = 16  # of the embedding of an event
+Log = list[tuple[float, str]]  # the times and events of a user
 
 
 class EventSpec(NamedTuple):
@@ -29,8 +30,8 @@ class EventSpec(NamedTuple):
     events: tuple[str, ...]
     unit = "event"
 
-    def encode(self, log: list[tuple[float, str]]) -> np.ndarray:
-        """(T, 2) float32 of the (time, event) pairs of a user."""
+    def encode(self, log: Log) -> np.ndarray:
+        """(T, 2) float32."""
         times, events = zip(*log)
         if unknown := set(events) - set(self.events):
             raise InputError(f"the model does not know the event {min(unknown)!r}")
@@ -38,8 +39,8 @@ class EventSpec(NamedTuple):
         waits = np.log1p(np.diff(times, prepend=times[0]))
         return np.array([places, waits], np.float32).T
 
-    def decode(self, steps: np.ndarray) -> list[tuple[float, str]]:
-        times = np.expm1(steps[:, 1].astype(np.float64)).cumsum()
+    def decode(self, steps: np.ndarray) -> Log:
+        times = np.expm1(steps[:, 1]).cumsum(dtype=np.float64)
         return list(zip(times.tolist(), [self.events[int(k)] for k in steps[:, 0]]))
 
     def pieces(self, steps: np.ndarray) -> list[str]:
@@ -48,7 +49,7 @@ class EventSpec(NamedTuple):
     def describe(self) -> str:
         return f"{len(self.events)} kinds of events"
 
-    def to_dict(self) -> dict[str, list[str]]:
+    def to_dict(self) -> dict:
         return {"events": list(self.events)}
 
 
@@ -121,11 +122,11 @@ class Events(SequenceKind):
         data, users = config.data, collections.defaultdict(list)
         for path in data.path:
             try:
-                for row in csv.DictReader(read_text(None, path, "characters").splitlines(), restval=""):
+                for row in csv.DictReader(read_text(None, path, "characters").splitlines()):
                     if not row["event"]:
                         raise ValueError("a row has no event")
                     users[row["user"]].append((float(row["time"]), row["event"]))
-            except (KeyError, ValueError) as error:
+            except (KeyError, TypeError, ValueError) as error:
                 raise InputError(f"{path} is no log of events: {error}") from error
         logs = [sorted(log) for log in users.values() if len(log) > 1]
         spec = EventSpec(tuple(sorted({event for log in logs for _, event in log})))

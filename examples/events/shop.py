@@ -19,7 +19,7 @@ def main() -> None:
         for user in range(400):
             now = 0.0
             for _ in range(draw.randint(6, 12)):
-                now += draw.expovariate(1 / 60)  # so that a wait alone tells little of where a task ends
+                now += draw.expovariate(1 / 60)  # a wait alone tells little of where a task ends
                 for event in TASKS[draw.choice(list(TASKS))]:
                     for _ in range(draw.randint(1, 3) if event == "look" else 1):
                         write.writerow([round(now, 1), f"user-{user}", event])
