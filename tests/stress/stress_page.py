@@ -28,7 +28,7 @@ SECONDS = 60 * float(os.environ.get("HMRNN_LOAD_MINUTES", "1"))
 def small_page(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The page over two small models, in a process of its own."""
     save(folder / "text", CHARACTERS, 1)
-    save(folder / "pen", Scale((0.5, 0.0), (2.0, 3.0)), 2)
+    save(folder / "pen", Scale((0.5, 0.0), (2.0, 3.0)), 2, "strokes")
     with explored([folder / "text", folder / "pen"], tiny.environment(folder)) as started:
         yield started
 
