@@ -31,6 +31,7 @@ from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.report import demo, sections
 from hmrnn.kinds.text.words.tokenizer import write_tokenizer
 from hmrnn.pretrained.commands import SequenceCommands, agreement, in_bits, measured
+from hmrnn.pretrained.export import check_new
 from hmrnn.reading.conditions import encoded
 from hmrnn.reading.sample import check_room
 from hmrnn.reading.score import read_all
@@ -105,9 +106,9 @@ class TextCommands(SequenceCommands):
             raise InputError(
                 "only a model with a segmental head, of the preset words, has words to make a tokenizer of"
             )
+        folder = check_new(Path(arguments.tokenizer))
         corpus = model.corpus(progress=self.progress("reading"))
         counts = model.count_words(corpus.train, progress=self.progress("segmenting"))
-        folder = Path(os.path.expanduser(arguments.tokenizer))
         pieces = write_tokenizer(folder, counts, model.vocabulary, spaces=not model.config.data.remove_spaces)
         yield Section(text=f"wrote {folder}: a tokenizer of {len(pieces):,} pieces, and vocab.tsv with their scores")
 
