@@ -91,6 +91,18 @@ def test_targets_are_the_letters_of_each_line() -> None:
         assert counted == (given.lengths[row] if row >= 0 else 0)
 
 
+def test_lines_are_distorted_anew_in_every_epoch_and_stay_level() -> None:
+    given = Strokes.of([np.array([[0, 0, 0], [4, 0, 0], [2, 3, 1]])] * 4)
+    plain, distorted = (TranscriptBatches(given, Scale((0, 0), (1, 1)), "abcd", 4, 1, d) for d in (0.0, 0.1))
+    one, same, later = (distorted.batch(epoch, 0).inputs for epoch in (2, 2, 3))
+    assert np.array_equal(one, same)
+    assert not np.isclose(one[1:3, :, 0], later[1:3, :, 0]).any()
+    assert not one[1, :, 1].any()
+    assert not one[3:].any()
+    assert np.array_equal(one[..., 2], plain.batch(2, 0).inputs[..., 2])
+    assert 0 < np.abs(one - plain.batch(2, 0).inputs).max() < 2
+
+
 def test_errors_are_counted_in_letters_and_words() -> None:
     found = legibility(["one tow", "three"], ["one two", "three four"])
     assert (found.letters, found.words, found.lines) == (pytest.approx(7 / 17), pytest.approx(2 / 4), 2)

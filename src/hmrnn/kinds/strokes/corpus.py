@@ -34,7 +34,8 @@ def load_strokes(config: LineData, progress: Progress | None = None, *, texts: b
     ``progress`` is called with the bytes read so far and the total (of synthetic handwriting: lines). With ``texts``
     lines are left out, and named, that have no text or one that does not fit.
     """
-    config = StrokeData(**{**vars(config), "format": config.format.removesuffix("-read")})
+    given = {field.name: getattr(config, field.name) for field in dataclasses.fields(LineData)}
+    config = StrokeData(**{**given, "format": config.format.removesuffix("-read")})
     found = read_collection(config, progress)
     if config.condition:
         found = dataclasses.replace(found, conditions=read_conditions(config.condition))

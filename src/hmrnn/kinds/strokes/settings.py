@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from hmrnn.config import DataConfig, ModelConfig
-from hmrnn.config.checks import Count, Needs, Seed, Text
+from hmrnn.config.checks import Count, Needs, Seed, Share, Text
 
 WINDOW = Needs("model.window", ("soft", "detector"))
 
@@ -75,6 +75,8 @@ class TranscriptData(LineData):
     format: Literal["strokes-read", "iamondb-read", "handwritten-read", "fonts-read"] = "strokes-read"
     """strokes-read: .npz or .json files with texts. iamondb-read: IAM-OnDB. handwritten-read: built-in handwriting.
     fonts-read: any text, in built-in styles."""
+    distort: Share = 0.0
+    """Stretch and slant each line of the training part anew in every epoch, by numbers of this deviation."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,21 +27,40 @@ from hmrnn.ops import State
 from hmrnn.ops.cuda.captures import uncaptured
 from hmrnn.ops.interface import within
 from hmrnn.pretrained.model import Model, Progress
-from hmrnn.reading.batches import Batches
+from hmrnn.reading.batches import Batch, Batches
 from hmrnn.reading.read import check_finite
 from hmrnn.reading.score import Sums, to_tensors
 from hmrnn.training.task import Loss, Task, Validation, detected
 
 
 class TranscriptBatches(Batches):
-    """Batches of normalised lines (T, B, 3), whose targets are the letters that they say, with zeros after the last."""
+    """Batches of normalised lines (T, B, 3), whose targets are the letters that they say, with zeros after the last.
+
+    With ``distort`` each line is stretched and slanted by a map that lies so far from the identity.
+    """
 
     def __init__(
-        self, strokes: Strokes, scale: Scale, alphabet: Sequence[str], batch_size: int, seed: int | None = None
+        self,
+        strokes: Strokes,
+        scale: Scale,
+        alphabet: Sequence[str],
+        batch_size: int,
+        seed: int | None = None,
+        distort: float = 0.0,
     ) -> None:
         super().__init__(strokes.lengths, batch_size, seed, None)
         said = strokes.texts or [""] * len(strokes)
         self.strokes, self.scale, self.said = strokes, scale, encode_texts(said, alphabet, replace=True)
+        self.distort = distort
+
+    def batch(self, epoch: int, index: int) -> Batch:
+        batch = super().batch(epoch, index)
+        if self.distort:
+            random = np.random.default_rng([self.plan.seed or 0, epoch, index])
+            maps = np.eye(2) + self.distort * random.standard_normal((self.plan.batch_size, 2, 2))
+            maps[:, 0, 1] = 0.0  # a line stays level
+            batch.inputs[..., :2] = np.einsum("tbi,bij->tbj", batch.inputs[..., :2], maps)
+        return batch
 
     def pair(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         steps, letters = self.scale.encode(self.strokes[index]), np.zeros(self.strokes.lengths[index], np.int64)
@@ -64,8 +83,8 @@ class TranscriptTask(Task):
         self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
         self.model, self.reads = model.to(device), data.spec
         self.batches, self.held_out = (
-            TranscriptBatches(part, data.spec, alphabet, t.batch_size, seed)
-            for part, seed in ((data.train, t.seed), (data.valid, None))
+            TranscriptBatches(part, data.spec, alphabet, t.batch_size, seed, distort)
+            for part, seed, distort in ((data.train, t.seed, config.data.distort), (data.valid, None, 0.0))
         )
         if not (self.batches.said.any() and self.held_out.said.any()):
             raise InputError("training and validation part need a letter each that the model knows; give more lines")

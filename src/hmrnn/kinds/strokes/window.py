@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.errors import InputError
@@ -85,15 +84,10 @@ class Window(nn.Module):
         cell, K = self.cell, self.components
         letters = self.letters(text)  # (B, U, width)
         u = torch.arange(text.shape[1], device=x.device, dtype=x.dtype)
-        from_pen, from_window = cell.weight_ih.split([POINT_SIZE, self.letters.embedding_dim], dim=1)
-        own = torch.cat([cell.weight_hh, from_window], dim=1).T
-        pen = F.linear(x, from_pen, cell.bias_ih + cell.bias_hh)
         h, read, c, at = place
         found: list[tuple[Tensor, Tensor, Tensor]] = []
-        for given in pen:
-            i, f, g, o = torch.addmm(given, torch.cat([h, read], dim=1), own).chunk(4, dim=1)
-            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-            h = o.sigmoid() * c.tanh()
+        for point in x:
+            h, c = cell(torch.cat([point, read], dim=1), (h, c))
             said = self.moves(h)
             alpha, beta, step = said[:, : 3 * K].clamp(max=10).exp().chunk(3, dim=1)
             if self.detects:
