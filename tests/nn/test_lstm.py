@@ -194,7 +194,6 @@ def test_engines() -> None:
         (lambda: LSTM(INPUT, H, engine="cudnn"), "engine"),
         (lambda: LSTM(INPUT, H, recurrent_dropout=-0.1), "recurrent_dropout"),
         (lambda: LSTM.from_torch(nn.LSTM(INPUT, H, proj_size=2)), ""),
-        (lambda: LSTM.from_torch(nn.LSTM(INPUT, H), bias=False), "bias"),
         (lambda: LSTM.from_torch(nn.GRU(INPUT, H)), ""),  # type: ignore[arg-type]
     ],
 )

@@ -42,7 +42,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(library, "code", library.code)
     write(tmp_path)
     yield tmp_path
-    library.why_not.cache_clear()
+    library._load.cache_clear()
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def reload() -> str | None:
-    library.why_not.cache_clear()
+    library._load.cache_clear()
     return library.why_not()
 
 

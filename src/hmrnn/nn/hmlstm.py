@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -212,6 +212,11 @@ class HMLSTM(Cell, Stacked):
                 return found
         x, state, _, boundaries = self.checked(x, state, None, boundaries, order="B")
         return ops.step(x, self.layers(), state, self.options(), boundaries, self.engine)
+
+    def register_full_backward_hook(self, *given: Any, **how: Any) -> NoReturn:
+        raise InputError("a backward hook would never be called, as the output is no tensor; hook out.hidden[l]")
+
+    register_full_backward_pre_hook = register_full_backward_hook
 
     def extra_repr(self) -> str:
         if self.engine != "auto":

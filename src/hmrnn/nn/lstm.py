@@ -22,6 +22,7 @@ from hmrnn.nn.output import Output
 from hmrnn.nn.recurrent import Pass
 from hmrnn.nn.weights import Gated
 from hmrnn.ops import LayerWeights, Options, State, Symbols, interface
+from hmrnn.ops.interface import PAPER
 
 Engine = Literal["auto", "native", "cuda", "torch", "reference"]
 
@@ -99,27 +100,29 @@ class LSTM(Gated):
         self.keep([self.new_weights(*sizes) for sizes in zip(self.hidden_sizes, below)], self.bias)
 
     @classmethod
-    @torch.no_grad()
     def from_torch(cls, lstm: nn.LSTM, **options: Any) -> LSTM:
         """An LSTM with the sizes and weights of an ``nn.LSTM``; ``options`` are those of this class."""
         if not isinstance(lstm, nn.LSTM) or lstm.proj_size:
             raise InputError(f"expected an nn.LSTM without a projection; got {lstm}")
         p = lstm.weight_hh_l0
         options = {
-            "bias": lstm.bias, "batch_first": lstm.batch_first, "dropout": lstm.dropout,
-            "bidirectional": lstm.bidirectional, "device": p.device, "dtype": p.dtype, **options,
+            "batch_first": lstm.batch_first, "dropout": lstm.dropout, "device": p.device, "dtype": p.dtype, **options,
         }  # fmt: skip
-        made = cls(lstm.input_size, lstm.hidden_size, lstm.num_layers, **options)
-        if (made.bias, made.bidirectional) != (lstm.bias, lstm.bidirectional):
-            raise InputError(f"bias and bidirectional must be those of {lstm}")
-        for k, w in enumerate(made.layers()):
-            layer, direction = divmod(k, made.directions)
-            end = f"l{layer}{'_reverse' if direction else ''}"
-            w.U.copy_(swapped(getattr(lstm, f"weight_hh_{end}")))
-            w.W.copy_(swapped(getattr(lstm, f"weight_ih_{end}")))
-            if lstm.bias:
-                w.b.copy_(swapped(getattr(lstm, f"bias_ih_{end}") + getattr(lstm, f"bias_hh_{end}")))
+        sizes = (lstm.input_size, lstm.hidden_size, lstm.num_layers)
+        made = cls(*sizes, bias=lstm.bias, bidirectional=lstm.bidirectional, **options)
+        made.load_state_dict(lstm.state_dict(), strict=not made.layer_norm)
         return made.train(lstm.training)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
+        """Also the weights of an ``nn.LSTM``, by their names there."""
+        for k in range(len(self.hidden_sizes)):
+            layer, direction = divmod(k, self.directions)
+            end = f"l{layer}{'_reverse' if direction else ''}"
+            for theirs, ours in (("weight_hh", "U"), ("weight_ih", "W"), ("bias_ih", "b"), ("bias_hh", "b")):
+                if (a := state_dict.pop(f"{prefix}{theirs}_{end}", None)) is not None:
+                    name = f"{prefix}{ours}.{k}"
+                    state_dict[name] = swapped(a) + state_dict.get(name, 0)
+        super()._load_from_state_dict(state_dict, prefix, *more)
 
     def forward(  # type: ignore[override]
         self, x: Tensor | PackedSequence, state: tuple[Tensor, Tensor] | None = None
@@ -182,7 +185,7 @@ def run_layer(
         weights = [*map(swapped, (w.W, w.U, w.b)), torch.zeros_like(w.b)]
         return by_torch(torch.lstm, fed, (h, c), weights, lengths)
     kept = [torch.rand(T, B, w.hidden_size, device=h.device) < zoneout] if zoneout > 0 and draws else None
-    state, options = State((h,), (c,), h.new_zeros(B, 0)), Options(zoneout=zoneout)
+    state, options = State((h,), (c,), h.new_zeros(B, 0)), Options(PAPER, zoneout=zoneout)
     result = ops.hmlstm(x, [w], state, options, lengths=lengths, kept=kept, engine=chosen)
     return result.hidden[0], result.state.h[0], result.state.c[0]
 
@@ -197,8 +200,9 @@ def engine_of(engine: str, w: LayerWeights, zoneout: float = 0.0, lengths: Tenso
         if why_not is not None:
             raise InputError(f"cannot run here: {why_not}; use auto", setting="engine", value=engine)
         return engine
-    chosen = ops.choose_engine(engine, device, Options(), dtype)
-    return "torch" if engine == "auto" and chosen != "native" and why_not is None else chosen
+    chosen = ops.choose_engine(engine, device, Options(PAPER), dtype)
+    by_torch = engine == "auto" and chosen != "native" and why_not is None and ops.why_plain_torch() is None
+    return "torch" if by_torch else chosen
 
 
 def swapped(rows: Tensor) -> Tensor:

@@ -62,6 +62,9 @@ class Gated(Recurrent):
         """The parameters of each layer, as the engines take them."""
         made = self._modules
         lists = [(name, cast(nn.ParameterList, made[name])) for name in LayerWeights._fields if name in made]
+        for _, values in lists:
+            for hook in values._forward_pre_hooks.values():  # by which torch.nn.utils.prune computes its weights
+                hook(values, ())
         layers: list[LayerWeights] = []
         for key in map(str, range(len(lists[0][1]))):
             found: dict[str, Tensor] = {}

@@ -86,6 +86,8 @@ def why_plain_torch() -> str | None:
         return "torch.export cannot export it"
     if torch.autograd.forward_ad._current_level >= 0:
         return "it has no forward-mode derivatives"
+    if not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() > 0:
+        return "a TorchDispatchMode, such as FlopCounterMode, does not see it"
     return None
 
 

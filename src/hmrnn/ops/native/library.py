@@ -27,9 +27,16 @@ code: ctypes.CDLL | None = None
 """The library, once :func:`why_not` has loaded it. It stays: of threads that load at once one may already call it."""
 
 
-@functools.cache
 def why_not() -> str | None:
     """Why there is no library, in one line; None if there is one. The first call loads it, and warns if that fails."""
+    return _load()
+
+
+why_not._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it and does not trace it
+
+
+@functools.cache
+def _load() -> str | None:
     global code
     forced = os.environ.get("HMRNN_NATIVE", "")
     if forced == "off":
@@ -44,9 +51,6 @@ def why_not() -> str | None:
         reason = str(error)
     warnings.warn(f"the native CPU engine is not available, so the slow reference runs: {reason}", Note, stacklevel=2)
     return reason
-
-
-why_not._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it and does not trace it
 
 
 def _find(forced: str) -> Path:
