@@ -7,8 +7,8 @@ A cell is NETWORK:OPTIMIZER:RATE, then its seed, then further settings, as ``:tr
 ``:model.hidden_size=[512,512,1024]``. It trains on enwik8 for two epochs without dropout or, with ``ptb-`` before the
 network, on Penn Treebank for 30 with the dropout of the recorded runs; then the best epoch is evaluated on the test
 part. ``ptb-held`` is an HM-LSTM of three layers of 512 whose detectors are held at higher rates. Optimizers: adam,
-adam0 (beta1 = 0), muon, normuon (Muon with row_beta 0.95), muon3 (with 3 steps of Newton-Schulz on a GPU, too),
-muon-out (Muon for the output module's matrices, too).
+adam0 (beta1 = 0), muon (muon3 in the records, where muon had five steps of Newton-Schulz), normuon (Muon with row_beta
+0.95), muon-out (Muon for the output module's matrices, too).
 
 A run that fails starts once more from its last checkpoint. As many cells train side by side as ``--processes`` says,
 on one GPU through MPS if it starts. Each result is a line of JSON that is written at once. Cells with a result in the
@@ -36,7 +36,6 @@ from typing import Any
 
 import torch
 
-from hmrnn import optim
 from hmrnn.config import Config, DetectorConfig, RegulariseConfig, TrainConfig
 from hmrnn.config.json import to_json
 from hmrnn.errors import InputError
@@ -115,8 +114,6 @@ def run_cell(cell: str, work: Path, device: str, toy: bool) -> int:
     torch.set_num_threads(1)
     if cell.split(":")[1] == "normuon":
         prepare.Muon = NorMuon  # type: ignore[misc]
-    elif cell.split(":")[1] == "muon3":
-        optim._FIVE = optim._THREE  # type: ignore[assignment]
     elif cell.split(":")[1] == "muon-out":
         GatedOutput.gate_blocks = lambda self: [(one.weight, 1) for one in self.embeddings]  # type: ignore[attr-defined]
     corpus = load_corpus(config.data)
