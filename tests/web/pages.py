@@ -19,7 +19,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from hmrnn import checkpoint
-from hmrnn.config import Config, DetectorConfig, TrainConfig
+from hmrnn.config import Config, DetectorConfig, SegmentConfig, TrainConfig
 from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.settings import StrokeData, StrokeModelConfig
 from hmrnn.kinds.strokes.strokes import Scale
@@ -44,9 +44,11 @@ def save(
     seed: int,
     form: Any = "text",
     detectors: DetectorConfig | None = None,
+    segments: SegmentConfig | None = None,
     **options: Any,
 ) -> None:
     """A checkpoint of an untrained model with ``options`` of its network, for data in the format ``form``."""
+    segments = segments or SegmentConfig()
     torch.manual_seed(seed)
     data: TextData | StrokeData
     network: LanguageModel | HandwritingModel
@@ -54,11 +56,11 @@ def save(
         data, network = StrokeData(format=form), HandwritingModel(StrokeModelConfig(**SIZES, mixtures=2, **options))
     else:
         model = TextModelConfig(**SIZES, embedding_size=4, **options)
-        data, network = TextData(format=form), LanguageModel(len(reads), model)
+        data, network = TextData(format=form), LanguageModel(len(reads), model, segments=segments)
     with torch.no_grad():
         for l in range(2):  # detectors that fire now and then
             network.rnn.b[l][-1] = -0.2
-    config = Config(data, network.config, TrainConfig(), detectors=detectors or DetectorConfig())
+    config = Config(data, network.config, TrainConfig(), detectors=detectors or DetectorConfig(), segments=segments)
     checkpoint.write(directory, checkpoint.Checkpoint(config, reads, network.state_dict()))
 
 

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 import tiny_strokes
 from hmrnn.analysis.segmentation import Segmentation
+from hmrnn.config import SegmentConfig
 from hmrnn.errors import InputError, TextNote
 from hmrnn.kinds.strokes.page import TranscriptPage, fit
 from hmrnn.kinds.strokes.strokes import Scale, Strokes
@@ -65,6 +66,16 @@ def test_read_gives_what_segment_gives(client: TestClient, shelf: Shelf, model: 
     expected = shelf[model].model.segment(TEXT)
     assert 0 < expected.boundaries.mean() < 1
     assert_same(joined(parts), expected)
+
+
+def test_words_of_a_segmental_head(tmp_path: Path) -> None:
+    save(tmp_path / "words", CHARACTERS, 5, segments=SegmentConfig(size=8, longest=5, reader=6), num_layers=2)
+    shelf = open_shelf([tmp_path / "words"])
+    by_head, by_detectors = (shelf[0].model.segment(TEXT, by=by) for by in ("head", "detectors"))
+    assert by_head.ends(1) != by_detectors.ends(1)
+    with opened(shelf) as client:
+        for _ in range(2):  # what is remembered is that of the network
+            assert_same(joined(ask(client, "text/read", text=TEXT)[0]), by_head)
 
 
 def answered(page: TextPage, text: str) -> Segmentation:

@@ -11,6 +11,7 @@ import pytest
 from pages import CHARACTERS, Server, save
 from playwright.sync_api import expect
 
+from hmrnn.config import SegmentConfig
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import Shelf, open_shelf
 
@@ -37,8 +38,9 @@ def test_typing_shows_the_segments(visit: Open, shelf: Shelf) -> None:
     assert f"{found.bits.mean():.3f}" in stats  # type: ignore[union-attr]
     assert f"{found.updates().saved:.0%}".replace("%", " %") in stats
     assert f"{found.multiply_adds():,.0f}\nmultiply-adds per character" in stats
-    assert page.locator(".panel th[scope=col]").all_inner_texts() == ["layer", "UPDATE", "COPY", "FLUSH", "changed"]
-    rows = [row.locator("td").all_inner_texts() for row in page.locator(".panel tr").all()[1:]]
+    table = page.locator(".panel > table")
+    assert table.locator("th[scope=col]").all_inner_texts() == ["layer", "UPDATE", "COPY", "FLUSH", "changed"]
+    rows = [row.locator("td").all_inner_texts() for row in table.locator("tr").all()[1:]]
     assert [int(row[0]) + int(row[2]) for row in rows] == list(found.updates().per_layer)
     page.get_by_text("Segments as text").click()
     expect(page.locator(".plain").first).to_have_text("level 1: " + "|".join(
@@ -47,7 +49,7 @@ def test_typing_shows_the_segments(visit: Open, shelf: Shelf) -> None:
     # what a screen reader is told, and labels that can be read
     assert page.locator(".panel canvas:not([aria-hidden])").count() == 0
     expect(page.get_by_role("table", name="What each layer did")).to_be_attached()
-    assert page.locator("th[scope=row]").all_inner_texts() == ["1", "2", "3"]
+    assert table.locator("th[scope=row]").all_inner_texts() == ["1", "2", "3"]
     boxes = sorted((box["y"], box["height"]) for label in page.locator(".row").first.locator(".label").all()
                    if (box := label.bounding_box()))  # fmt: skip
     assert all(height >= 12 for _, height in boxes)
@@ -224,6 +226,81 @@ def test_downloads(visit: Open, shelf: Shelf) -> None:
         page.get_by_role("button", name="Figure (SVG)").click()
     assert download.value.suggested_filename == "small.svg"
     assert "<svg" in Path(download.value.path()).read_text()
+
+
+def test_words_with_the_certainty_of_their_ends_and_a_lexicon(visit: Open, tmp_path: Path) -> None:
+    save(tmp_path / "words", CHARACTERS, 5, segments=SegmentConfig(size=8, longest=5, reader=6), num_layers=2)
+    shelf = open_shelf([tmp_path / "words"])
+    text = "the lazy dog\nthe quick fox"
+    found = shelf[0].model.segment(text)
+    with Server(shelf, Limits()).running() as server:
+        page = visit("", server)
+        write(page, text)
+        words = page.locator(".running .word")
+        expect(words).to_have_text(found.words())
+        assert edges(page, 1) == found.ends(1)
+        ends = [end for end, word in zip(found.ends(1), found.segments(1)) if word.strip()]
+        for k in range(len(ends) - 1):  # the end of the text is certain
+            sure = float(words.nth(k).evaluate("word => word.style.getPropertyValue('--sure')"))
+            assert sure == pytest.approx(float(found.probabilities[ends[k] - 1, 0]), abs=1e-4)
+        expect(page.locator(".running p")).to_have_count(2)
+        rows = [row.locator("bdi, td").all_inner_texts() for row in page.locator(".lexicon tr").all()[1:]]
+        assert [(word, int(count)) for word, count, _ in rows] == found.lexicon()
+        for name, ending, content in (
+            ("Lexicon (TSV)", "tsv", "".join(f"{count}\t{word}\n" for word, count in found.lexicon())),
+            ("Words (TXT)", "txt", f"{found.spaced()}\n"),
+        ):
+            with page.expect_download() as download:
+                page.get_by_role("button", name=name).click()
+            assert download.value.suggested_filename == f"words.{ending}"
+            assert Path(download.value.path()).read_text() == content
+        page.context.close()
+
+
+def test_a_file_is_opened_or_dropped_and_what_is_no_text_refused(visit: Open, shelf: Shelf, tmp_path: Path) -> None:
+    page = visit()
+    (tmp_path / "my notes.txt").write_text("\ufeffthe lazy dog")
+    page.set_input_files("#file", tmp_path / "my notes.txt")
+    expect(shown(page)).to_have_text([*"the lazy dog"])
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Segmentation (JSON)").click()
+    assert download.value.suggested_filename == "my-notes-small.json"
+    assert json.loads(Path(download.value.path()).read_text()) == shelf[0].model.segment("the lazy dog").to_dict()
+    drop = """(content) => {
+      const data = new DataTransfer();
+      data.items.add(new File([new Uint8Array(content)], "dropped.log"));
+      const how = { dataTransfer: data, bubbles: true, cancelable: true };
+      const panel = document.querySelector(".panel");
+      return ["dragover", "drop"].map((name) => !panel.dispatchEvent(new DragEvent(name, how)));
+    }"""
+    assert page.evaluate(drop, [*b"the quick fox"]) == [True, True]  # the browser does not open it
+    expect(shown(page)).to_have_text([*"the quick fox"])
+    for content in (b"\xff\xfebad", b" \n", b"a" * (Limits().text + 1), bytes(4 * Limits().text + 1)):
+        page.evaluate(drop, [*content])
+        expect(page.locator("#read-problem")).to_contain_text("dropped.log")
+        expect(shown(page)).to_have_text([*"the quick fox"])  # what was there stays
+        page.locator("#text").dispatch_event("input")
+        expect(page.locator("#read-problem")).to_be_hidden()
+
+
+def test_combined_characters_stand_together(visit: Open) -> None:
+    """One cell for a letter and its marks, as wide as its symbols; words are whole in any script."""
+    page = visit()
+    family, flag = "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea"
+    for text, clusters in (
+        ("\u0915\u093f\u0928\u0941 a", ["\u0915\u093f", "\u0928\u0941", " ", "a"]),
+        (f"a{family}{flag}", ["a", family, flag]),
+        ("\u05d1\u05bc\u05e8", ["\u05d1\u05bc", "\u05e8"]),
+    ):
+        page.fill("#text", text)
+        expect(shown(page)).to_have_count(len(text))
+        expect(shown(page).and_(page.locator(":not(.rest)"))).to_have_text(clusters)
+        spans = page.locator(".symbols span:not(.rest)").evaluate_all("all => all.map(one => one.offsetWidth)")
+        cell = page.locator(".view").evaluate("view => parseFloat(getComputedStyle(view).getPropertyValue('--cell'))")
+        assert spans == [cell * len(cluster) for cluster in clusters]
+        running = "".join(page.locator(".running .word").all_inner_texts())
+        assert running.replace(" ", "") == text.replace(" ", "")
+        expect(page.locator(".running p")).to_have_css("direction", "rtl" if text[0] == "\u05d1" else "ltr")
 
 
 def test_long_text_streams_in_and_only_what_is_near_is_drawn(visit: Open) -> None:

@@ -103,13 +103,19 @@ class TextModel(Model):
         the text. Operations and norms are 0.
         """
         reading = self._read(text, "segment", unknown)
-        symbols = self._primed(reading.indices, primed)
-        T = len(reading.indices)
-        found = HeadScores(self.network, symbols, len(symbols) - T, threshold, progress)
-        ends, chances = (part[-T:, None] for part in (found.words(), found.chances()))
-        nothing = np.zeros((T, 2), np.uint8)
-        result = Segmentation(tuple(self.vocabulary.pieces(reading.indices)), ends, chances, nothing, nothing)
+        ends, chances = self.word_ends(reading.indices, primed, threshold, progress)
+        nothing = np.zeros((len(ends), 2), np.uint8)
+        pieces = tuple(self.vocabulary.pieces(reading.indices))
+        result = Segmentation(pieces, ends[:, None], chances[:, None], nothing, nothing)
         return result.regroup(reading.symbols, reading.counts)
+
+    def word_ends(
+        self, symbols: np.ndarray, primed: bool, threshold: float | None = None, progress: Progress = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Where words end in symbols (T,) by the segmental head: bool (T,), and the probability of an end, (T,)."""
+        before = len(self.prime) if primed else 0
+        found = HeadScores(self.network, self._primed(symbols, primed), before, threshold, progress)
+        return found.words()[before:], found.chances()[before:]
 
     def count_words(self, symbols: np.ndarray, least: float = 0.1, progress: Progress = None) -> dict[str, float]:
         """How often the segmental head expects each word in a text of symbols (T,), of those that it expects so often.
@@ -168,10 +174,8 @@ class TextModel(Model):
                 progress=progress,
             )
         for each, reading in zip(found, readings if by == "head" else ()):
-            head = HeadScores(self.network, np.concatenate([prime, reading.indices]), len(prime), threshold)
-            each.boundaries[:, 0], each.probabilities[:, 0] = (
-                part[len(prime) :] for part in (head.words(), head.chances())
-            )
+            ends = self.word_ends(reading.indices, primed, threshold)
+            each.boundaries[:, 0], each.probabilities[:, 0] = ends
         return [each.regroup(reading.symbols, reading.counts) for each, reading in zip(found, readings)]
 
     def generate(

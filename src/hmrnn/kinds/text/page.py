@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -105,12 +106,14 @@ class TextPage(Page):
         return {"alphabet": "".join(map(str, vocabulary.symbols)) if vocabulary.kind == "characters" else None}
 
     def read(self, wanted: ReadRequest) -> Parts:
-        """What the model finds in a text; the same numbers as ``model.segment`` gives with ``by`` "detectors"."""
+        """What the model finds in a text; the same numbers as ``model.segment`` gives."""
         reading = self.model.reading(wanted.text)
         if not len(reading.indices):
             raise InputError("there is nothing to read: the text is empty of known symbols")
         cuts = _cuts(reading)
         chunks = on_time(self._chunks(reading, cuts, wanted.condition), self.model.late)
+        if self.model.network.segments is not None and self.model.network.rnn.num_boundaries:
+            chunks = _with_words(chunks, *self.model.word_ends(reading.indices, primed=True))
         for found, (start, end) in zip(chunks, itertools.pairwise(cuts)):
             symbols, counts = reading.symbols[start:end], reading.counts[start:end]
             yield Part(found if found.symbols == symbols else found.regroup(symbols, counts))
@@ -175,6 +178,16 @@ class TextPage(Page):
         "figure": Action(read, FigureRequest, "figure"),
         "write": Action(write, WriteRequest),
     }
+
+
+def _with_words(chunks: Iterable[Segmentation], ends: np.ndarray, chances: np.ndarray) -> Iterator[Segmentation]:
+    """Copies of the chunks, which the memory keeps, with other ends and probabilities at level 1."""
+    start = 0
+    for found in chunks:
+        here, start = slice(start, start + len(found)), start + len(found)
+        boundaries, probabilities = found.boundaries.copy(), found.probabilities.copy()
+        boundaries[:, 0], probabilities[:, 0] = ends[here], chances[here]
+        yield dataclasses.replace(found, boundaries=boundaries, probabilities=probabilities)
 
 
 def _cuts(reading: Reading) -> list[int]:

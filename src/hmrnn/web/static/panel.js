@@ -1,6 +1,6 @@
 // A panel: the name of a model, statistics, the view, its legend, the counts of operations, and downloads.
 
-import { shown, superscript } from "/static/segmentation.js";
+import { joined, printable, shown, superscript } from "/static/segmentation.js";
 import { colour, element, View } from "/static/view.js";
 
 const NAMES = { U: "UPDATE", C: "COPY", F: "FLUSH" };
@@ -11,9 +11,11 @@ const MEANINGS = {
 
 export class Panel {
   // `others()`: the panels whose cursors follow this one; `at(index)`: called when the cursor moves; `downloads`: files
-  // to offer, as {name, ending, make}; `fail(error)`: called if one cannot be made; `bits`: show a row of them; `words`:
-  // symbols may be long; `legend`: what the symbols mean.
-  constructor(model, { others = () => [], at = () => {}, downloads = [], fail = () => {}, bits = true, words = false, legend = "" } = {}) {
+  // to offer, as {name, ending, make}; `called()`: how the names of these begin; `fail(error)`: called if one cannot be
+  // made; `bits`: show a row of them; `words`: symbols may be long; `legend`: what the symbols mean.
+  constructor(model, {
+    others = () => [], at = () => {}, downloads = [], called = () => model.name, fail = () => {}, bits = true, words = false, legend = "",
+  } = {}) {
     this.model = model;
     this.root = element("article", "panel");
     const heading = element("h2", "", model.name);
@@ -31,7 +33,7 @@ export class Panel {
     this.plain.append(element("summary", "", "Segments as text"));
     this.plain.addEventListener("toggle", () => this.#plainly());
     this.root.append(heading, this.stats, this.view.root, this.legend, this.table, this.plain);
-    if (downloads.length) this.root.append(this.#downloads(downloads, fail));
+    if (downloads.length) this.root.append(this.#downloads(downloads, called, fail));
   }
 
   show(found, from = 0) {
@@ -132,7 +134,7 @@ export class Panel {
     for (let level = 0; level < this.found.levels.length; level++) {
       let start = 0;
       const segments = this.found.ends(level).map((end) => {
-        const text = this.found.symbols.slice(start, end).map((symbol) => /[\u200c\u200d]/.test(symbol) ? symbol : shown(symbol).text).join("");
+        const text = printable(joined(this.found.symbols.slice(start, end)));
         start = end;
         return text.replace(/^ | $/g, "·");
       });
@@ -142,7 +144,7 @@ export class Panel {
     this.plain.replaceChildren(this.plain.firstChild, ...lines);
   }
 
-  #downloads(files, fail) {
+  #downloads(files, called, fail) {
     const actions = element("div", "actions");
     for (const { name, ending, make } of files) {
       const button = element("button", "quiet", name);
@@ -150,7 +152,7 @@ export class Panel {
       button.addEventListener("click", async () => {
         button.disabled = true;
         try {
-          save(await make(), `${this.model.name.replace(/\W+/g, "-")}.${ending}`);
+          save(await make(), `${called().replace(/[^\p{L}\p{N}]+/gu, "-")}.${ending}`);
         } catch (error) {
           fail(error);
         } finally {

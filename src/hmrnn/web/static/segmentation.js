@@ -79,11 +79,30 @@ export class Segmentation {
   }
 }
 
+const BYTE = /^\\x([0-9a-f]{2})$/;
+const TIED = /^[\u200c\u200d\u{e0020}-\u{e007f}]$/u; // joiners and the tags of flags, which shape what they stand by
+
+// Symbols as one string; bytes make characters where they are UTF-8, and are escapes elsewhere.
+export function joined(symbols) {
+  if (!symbols.some((symbol) => BYTE.test(symbol))) return symbols.join("");
+  const bytes = symbols.map((symbol) => BYTE.test(symbol) ? parseInt(symbol.slice(2), 16) : symbol.codePointAt(0));
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(new Uint8Array(bytes));
+  } catch {
+    return symbols.join("");
+  }
+}
+
+// A text with signs for what cannot be seen, such as marks that turn the direction of what follows.
+export function printable(text) {
+  return [...text].map((symbol) => TIED.test(symbol) ? symbol : shown(symbol).text).join("");
+}
+
 const SIGNS = { "\n": "⏎", "\t": "⇥", "\u007f": "␡" };
 
 // A symbol in printable characters: {text, kind}; kind is "sign" if it has no glyph, "wide" for the digits of a byte.
 export function shown(symbol) {
-  const byte = /^\\x([0-9a-f]{2})$/.exec(symbol);
+  const byte = BYTE.exec(symbol);
   if (byte) return { text: byte[1], kind: "wide" };
   if (SIGNS[symbol]) return { text: SIGNS[symbol], kind: "sign" };
   const code = symbol.codePointAt(0);

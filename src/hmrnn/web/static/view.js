@@ -11,8 +11,12 @@ const WIDEST = 120; // pixels of a symbol
 const MOST_BITS = 12; // bits of the highest bar
 const COLUMNS = 90; // as in the paper
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe]/;
+const WIDE = /^[^\u0000-\u2fff\ua4d0-\uabff\ud800-\uf8ff\ufb00-\ufe6f\uffe0-\uffff]/u; // as East Asian characters and emoji
+const GRAPHEMES = new Intl.Segmenter();
 const MARK = /^\p{M}$/u, ARABIC = /^(?=\p{L})\p{Script=Arabic}$/u, LAST = /^[ءآأؤإاةدذرزژوى]$/u; // joined to no letter after them
 const JOINER = "\u200d";
+const TIED = /^[\p{M}\p{Emoji_Modifier}\u200c\u200d\u{e0020}-\u{e007f}]$/u; // to the symbol before
+const PAIRED = /^\p{Regional_Indicator}$/u;
 
 export function colour(share) {
   const at = Math.min(Math.max(share, 0), 1) * (VIRIDIS.length - 1);
@@ -64,7 +68,8 @@ export class View {
   show(found, from = 0) {
     const same = this.found === found;
     this.found = found;
-    const before = JSON.stringify(this.limits);
+    const before = JSON.stringify(this.limits), wide = found.symbols.filter((symbol) => WIDE.test(symbol)).length;
+    this.root.classList.toggle("broad", !this.words && 2 * wide > found.length);
     this.limits = found.limits();
     if (this.words) { // as wide as the longest symbol
       const longest = found.symbols.reduce((most, symbol) => Math.max(most, symbol.length), 1);
@@ -126,6 +131,7 @@ export class View {
       for (let t = half; t < limit; t++) if (symbols[t] === "\n") { end = t + 1; break; }
       if (end === limit && limit < symbols.length) {
         for (let t = limit - 1; t > limit - 18 && t > start; t--) if (symbols[t] === " ") { end = t + 1; break; }
+        while (end > half && TIED.test(symbols[end])) end--; // a row begins with no mark
       }
       const row = { start, end, element: element("div", "row"), filled: false };
       row.element.row = row;
@@ -175,13 +181,18 @@ export class View {
   }
 
   #symbols(row) {
-    const line = element("div", "symbols");
+    const line = element("div", "symbols"), { symbols } = this.found;
     for (let t = row.start; t < row.end; t++) {
-      const { text, kind } = shown(this.found.symbols[t]);
-      const span = element("span", kind, shaped(text, this.found.symbols, t));
-      if (!kind && /[^\u0000-\u2fff]/.test(text)) span.className = "wide";
+      const { text, kind } = shown(symbols[t]);
+      const count = this.words ? 1 : together(symbols, t, row.end);
+      const span = element("span", kind, shaped(count > 1 ? symbols.slice(t, t + count).join("") : text, symbols, t));
+      if (WIDE.test(text)) span.className = "wide";
       if (t < this.found.given) span.classList.add("given");
       line.append(span);
+      if (count === 1) continue;
+      span.style.width = `${count * this.cell}px`;
+      t += count - 1;
+      for (let k = 1; k < count; k++) line.append(element("span", "rest")); // one for each symbol
     }
     return line;
   }
@@ -290,14 +301,25 @@ function rightToLeft(symbols) {
   return 2 * letters.filter((symbol) => RIGHT_TO_LEFT.test(symbol)).length > letters.length;
 }
 
-// The text of symbol `t` in a cell of its own: a letter of an Arabic script keeps the shape that it has between its neighbours.
+// How many symbols from `t` on, before `end`, are one character to a reader, such as a letter and its marks.
+function together(symbols, t, end) {
+  if (!TIED.test(symbols[t + 1] ?? "") && !PAIRED.test(symbols[t])) return 1;
+  const near = symbols.slice(t, Math.min(end, t + 32));
+  const [{ segment }] = GRAPHEMES.segment(near.join(""));
+  let count = 0, length = 0;
+  while (length < segment.length) length += near[count++].length;
+  return length === segment.length ? count : 1;
+}
+
+// The text of symbol `t`, and of its marks, in a cell of its own: a letter of an Arabic script keeps the shape that it has
+// between its neighbours.
 function shaped(text, symbols, t) {
-  if (!ARABIC.test(text)) return text;
+  if (!ARABIC.test(symbols[t])) return text;
   let before = t - 1, after = t + 1;
   while (before >= 0 && MARK.test(symbols[before])) before--;
   while (after < symbols.length && MARK.test(symbols[after])) after++;
-  const from = text !== "ء" && ARABIC.test(symbols[before] ?? "") && !LAST.test(symbols[before]);
-  const on = !LAST.test(text) && ARABIC.test(symbols[after] ?? "") && symbols[after] !== "ء";
+  const from = symbols[t] !== "ء" && ARABIC.test(symbols[before] ?? "") && !LAST.test(symbols[before]);
+  const on = !LAST.test(symbols[t]) && ARABIC.test(symbols[after] ?? "") && symbols[after] !== "ء";
   return (from ? JOINER : "") + text + (on ? JOINER : "");
 }
 

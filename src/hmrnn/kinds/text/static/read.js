@@ -3,6 +3,7 @@
 import { file, lines } from "/static/api.js";
 import { Panel } from "/static/panel.js";
 import { Segmentation } from "/static/segmentation.js";
+import { Words } from "/static/text/words.js";
 
 const EXAMPLE = "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness, "
   + "it was the epoch of belief, it was the epoch of incredulity.";
@@ -22,6 +23,20 @@ export class Read {
     page.fill(this.model, models);
     page.fill(this.other, models, "none");
     this.text.addEventListener("input", () => this.changed());
+    const section = document.getElementById("read"), chosen = document.getElementById("file");
+    document.getElementById("open-file").addEventListener("click", () => chosen.click());
+    chosen.addEventListener("change", () => {
+      this.#open(chosen.files[0]);
+      chosen.value = ""; // so that the same file can be opened again
+    });
+    section.addEventListener("dragover", (event) => {
+      if (event.dataTransfer.types.includes("Files")) event.preventDefault();
+    });
+    section.addEventListener("drop", (event) => {
+      if (!event.dataTransfer.files.length) return; // a passage of text goes to the field
+      event.preventDefault();
+      this.#open(event.dataTransfer.files[0]);
+    });
     this.button = document.getElementById("compare");
     this.button.hidden = models.length < 2;
     this.button.addEventListener("click", () => {
@@ -51,6 +66,17 @@ export class Read {
     this.open();
   }
 
+  // Read a file, if it is a text that the page takes.
+  async #open(file) {
+    try {
+      this.text.value = await textOf(file, this.page.limits.text);
+      this.file = { name: file.name.replace(/\.[^.]*$/, ""), text: this.text.value };
+      this.changed();
+    } catch (error) {
+      this.page.problem("read", error.message);
+    }
+  }
+
   // The first model beside the chosen one; none if there is no other.
   #another() {
     return this.models.find(({ name }) => name !== this.model.value)?.name ?? "";
@@ -65,15 +91,21 @@ export class Read {
     this.panels = chosen.map((model, place) => {
       const field = FIELDS[place];
       const request = () => ({ model: model.model, text: this.text.value, ...this.page.condition(field, model) });
+      const words = new Words();
       const options = {
+        called: () => this.file?.text === this.text.value ? `${this.file.name} ${model.name}` : model.name,
         others: () => this.panels.map(({ panel }) => panel),
         downloads: [
+          { name: "Words (TXT)", ending: "txt", make: () => new Blob([words.spaced]) },
+          { name: "Lexicon (TSV)", ending: "tsv", make: () => new Blob([words.tsv]) },
           { name: "Figure (SVG)", ending: "svg", make: () => file("/api/text/figure", request()) },
           { name: "Segmentation (JSON)", ending: "json", make: () => file("/api/text/segmentation", request()) },
         ],
         fail: (error) => this.page.problem("read", error.message),
       };
-      return { panel: new Panel(model, options), field, shown: "", notes: [], running: null, stop: null };
+      const panel = new Panel(model, options);
+      if (model.layers.length > 1) panel.root.insertBefore(words.root, panel.view.root);
+      return { panel, words, field, shown: "", notes: [], running: null, stop: null };
     });
     this.host.classList.toggle("two", chosen.length > 1);
     this.button.setAttribute("aria-pressed", chosen.length > 1);
@@ -109,7 +141,7 @@ export class Read {
       try {
         await this.#read(each, text);
       } catch (error) {
-        if (error.name !== "AbortError") this.#failed(each, error);
+        if (error.name !== "AbortError" && text === this.text.value) this.#failed(each, error); // else the new text is read
       } finally {
         each.running = null;
       }
@@ -138,6 +170,7 @@ export class Read {
       }
       if (!part.end) this.status.textContent = found.length > PATIENT ? `${found.length.toLocaleString("en")} read` : "";
     }
+    if (found.levels.length) each.words.show(found);
     each.shown = text;
     this.#note();
     this.status.textContent = `read in ${Math.round(performance.now() - began)} ms`;
@@ -171,6 +204,22 @@ export class Read {
     box.hidden = notes.length === 0;
     box.textContent = notes.join("; ");
   }
+}
+
+// The text of a file in UTF-8, of at most so many characters.
+async function textOf(file, most) {
+  const instead = `hmrnn segment --file ${file.name} reads it in a terminal`;
+  if (file.size > 4 * most) throw new Error(`${file.name} is longer than the ${most.toLocaleString("en")} characters that the page takes; ${instead}`);
+  let text;
+  try {
+    text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+  } catch {
+    throw new Error(`${file.name} is not a text in UTF-8`);
+  }
+  const length = [...text].length;
+  if (length > most) throw new Error(`${file.name} has ${length.toLocaleString("en")} characters, and the page takes ${most.toLocaleString("en")}; ${instead}`);
+  if (!text.trim()) throw new Error(`there is nothing to read in ${file.name}: it is empty or holds white space alone`);
+  return text;
 }
 
 function commonPrefix(a, b) {
