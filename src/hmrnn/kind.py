@@ -59,7 +59,7 @@ class Measure(NamedTuple):
 class Kind:
     """A kind of data: its files, its model, its loss and what people do with the result.
 
-    Methods import what they need when they are called: to know the kinds, nobody waits for torch. ``config`` is always
+    What needs torch is imported when it is used: to know the kinds, nobody waits for it. ``config`` is always
     the :class:`hmrnn.config.Config` of a run, and ``start`` the :class:`hmrnn.checkpoint.Checkpoint` of a model.
     """
 
@@ -82,6 +82,12 @@ class Kind:
     """By name, runs that ``hmrnn train`` offers; that of files of one's own has the name of the kind."""
     notes: Mapping[str, str] = {}
     """What the help says of them."""
+    parts: Mapping[str, str] = {}
+    """Where its other parts are, as "module:name", to be imported when they are used: spec, a class with ``from_dict``;
+    corpus, which loads one; task, model and commands; page, if its models can be shown."""
+
+    def part(self, name: str) -> Any:
+        return pkgutil.resolve_name(self.parts[name])
 
     def matches(self, path: Path) -> bool:
         """Whether a file, or a folder of files, is one of this kind, by names alone; only one kind should say so."""
@@ -90,11 +96,12 @@ class Kind:
     @property
     def page(self) -> Any:
         """What ``hmrnn explore`` shows of a model; None if it cannot show one."""
-        return None
+        return self.part("page") if "page" in self.parts else None
 
     def spec(self, plain: dict[str, Any]) -> InputSpec:
         """The InputSpec that ``to_dict`` gave ``plain`` of."""
-        raise NotImplementedError
+        found: InputSpec = self.part("spec").from_dict(plain)
+        return found
 
     def measure(self, spec: InputSpec) -> Measure:
         raise NotImplementedError
@@ -108,7 +115,7 @@ class Kind:
 
     def load(self, config: Any, progress: Any = None) -> Any:
         """The corpus that ``config.data`` names."""
-        raise NotImplementedError
+        return self.part("corpus")(config.data, progress)
 
     def settle(self, config: Any, corpus: Any) -> Any:
         """``config`` with the settings that the corpus decides."""
@@ -120,15 +127,16 @@ class Kind:
 
     def task(self, config: Any, corpus: Any, device: torch.device, rank: int = 0, world: int = 1) -> Any:
         """Data, network, loss and measure of a run."""
-        raise NotImplementedError
+        network = self.network(config, corpus.spec, config.train.engine)
+        return self.part("task")(config, corpus, network, device, rank, world)
 
     def model(self, network: nn.Module, spec: InputSpec, config: Any, source: str | None = None) -> Any:
         """The trained model that :func:`hmrnn.load` returns."""
-        raise NotImplementedError
+        return self.part("model")(network, spec, config, source)
 
     def commands(self, progress: Callable[[str], Any]) -> Any:
         """What the commands do with this kind; ``progress`` makes a function that shows how far something is."""
-        raise NotImplementedError
+        return self.part("commands")(self, progress)
 
     def continued(self, start: Any, name: str, data: Any) -> Any:
         """``data`` as the model ``start``, called ``name``, reads them when it is trained further."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +16,10 @@ from hmrnn.utils import files
 from hmrnn.utils.options import OneSequence
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from hmrnn.checkpoint import Checkpoint
     from hmrnn.config import Config
-    from hmrnn.pretrained.commands import SequenceCommands
-    from hmrnn.pretrained.page import SequencePage
-    from hmrnn.pretrained.sequences import SequenceModel
-    from hmrnn.training.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +78,12 @@ class SequenceKind(Kind):
     Settings, Model, lacks = DataConfig, ModelConfig, (*OF_TEXT, *CONTEXT)
     options = dict.fromkeys(("score", "segment", "plot"), OneSequence)
 
-    @property
-    def page(self) -> type[SequencePage]:
-        from hmrnn.pretrained.page import SequencePage
-
-        return SequencePage
+    parts = {  # noqa: RUF012
+        "task": "hmrnn.training.sequences:SequenceTask",
+        "model": "hmrnn.pretrained.sequences:SequenceModel",
+        "commands": "hmrnn.pretrained.commands:SequenceCommands",
+        "page": "hmrnn.pretrained.page:SequencePage",
+    }
 
     def check(self, config: Config) -> None:
         if not config.data.path:
@@ -104,24 +100,8 @@ class SequenceKind(Kind):
     def measure(self, spec: InputSpec) -> Measure:
         return Measure("bits", spec.unit)
 
-    def task(self, config: Config, corpus: SequenceCorpus, device: torch.device, rank: int = 0, world: int = 1) -> Task:
-        from hmrnn.training.sequences import SequenceTask
-
-        network = self.network(config, corpus.spec, config.train.engine)
-        return SequenceTask(config, corpus, network, device, rank, world)
-
-    def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> SequenceModel:
-        from hmrnn.pretrained.sequences import SequenceModel
-
-        return SequenceModel(network, spec, config, source)
-
     def continued(self, start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
         return data
 
     def given(self, start: Checkpoint, data: Any, folder: Path, kept: bool) -> DataConfig:
         return dataclasses.replace(start.config.data, path=files.paths(data))
-
-    def commands(self, progress: Callable[[str], Any]) -> SequenceCommands:
-        from hmrnn.pretrained.commands import SequenceCommands
-
-        return SequenceCommands(self, progress)

@@ -54,14 +54,14 @@ def test_answers_are_the_changes_that_follow_and_validation_answers_are_new() ->
     rng = np.random.default_rng(0)
     series = [rng.normal(size=(length, 2)).cumsum(0) for length in (90, 41)]
     corpus = forecast_corpus(series, 4, 12, valid_fraction=0.2)
-    numbers = corpus.encoder.answer
+    numbers = corpus.spec.answer
     assert isinstance(numbers, Forecasts)
     assert (numbers.ahead, numbers.window, numbers.size, corpus.held_out) == (4, 12, 8, True)
     seen: dict[str, list[set[int]]] = {}
     for name, part in (("train", corpus.train), ("valid", corpus.valid)):
         seen[name] = [set(), set()]
         for item, read, targets, places in zip(part.sequences, part.inputs, part.targets, part.places):
-            np.testing.assert_allclose(read, corpus.encoder.encode(item))
+            np.testing.assert_allclose(read, corpus.spec.encode(item))
             k = int(not any(np.array_equal(item, series[0][s : s + len(item)]) for s in range(90)))
             start = next(s for s in range(90) if np.array_equal(item, series[k][s : s + len(item)]))
             for place, changes in zip(places + start, numbers.decode(targets)):
@@ -84,7 +84,7 @@ def test_units_do_not_matter() -> None:
         for read, same in zip((*part.inputs, *part.targets), (*scaled.inputs, *scaled.targets), strict=True):
             np.testing.assert_allclose(same, read, atol=1e-4)
     answered = one.valid.targets[0]
-    found, larger = (cast(Forecasts, each.encoder.answer).decode(answered) for each in (one, other))
+    found, larger = (cast(Forecasts, each.spec.answer).decode(answered) for each in (one, other))
     np.testing.assert_allclose(larger, 1000 * found, rtol=1e-6, atol=1e-4)
 
 
@@ -115,21 +115,21 @@ def test_nothing_is_read_from_later_steps() -> None:
     x = np.random.default_rng(0).normal(size=(60, 2)).cumsum(0)
     x[:30] *= 5
     corpus = forecast_corpus([x], 3, 12, valid_fraction=0.2)
-    known = forecast_examples(corpus.encoder, [x[:48]]).inputs
+    known = forecast_examples(corpus.spec, [x[:48]]).inputs
     np.testing.assert_allclose(np.concatenate(known).mean(0), 0, atol=1e-5)
     np.testing.assert_allclose(np.concatenate(known).std(0), 1, atol=1e-5)
     changed = x + (0, 100)  # the level of a channel is not read
     changed[48:] = 1e6
     other = forecast_corpus([changed], 3, 12, valid_fraction=0.2)
-    np.testing.assert_allclose(other.encoder.deviation, corpus.encoder.deviation)
+    np.testing.assert_allclose(other.encoder.deviation, corpus.spec.deviation)
     for one, read in zip(other.train.inputs, corpus.train.inputs):
         np.testing.assert_allclose(one, read, atol=1e-5)
     for count in (11, 12):
         item = x[:count].copy()
         item[count // 2 + 1 :] = 7.0  # after the first place that answers
-        before = corpus.encoder.encode(x[:count])[: count // 2 + 1]
-        np.testing.assert_array_equal(corpus.encoder.encode(item)[: count // 2 + 1], before)
-        np.testing.assert_allclose(corpus.encoder.encode(x[:count] + (0, 100))[: count // 2 + 1], before, atol=1e-5)
+        before = corpus.spec.encode(x[:count])[: count // 2 + 1]
+        np.testing.assert_array_equal(corpus.spec.encode(item)[: count // 2 + 1], before)
+        np.testing.assert_allclose(corpus.spec.encode(x[:count] + (0, 100))[: count // 2 + 1], before, atol=1e-5)
 
 
 def test_deviations_are_those_of_the_errors_on_the_held_out_end() -> None:

@@ -177,7 +177,7 @@ def test_corpus_of_files(tmp_path: Path) -> None:
     config = LabelData(format="labels", path=(str(one), str(other)), valid_fraction=0.2)
     corpus = load_labelled(config)
     assert (len(corpus.train), len(corpus.valid)) == (16, 4)
-    assert corpus.encoder.answer == Labels(("x", "y"))
+    assert corpus.spec.answer == Labels(("x", "y"))
     assert corpus.name == "one.tsv.gz, other.jsonl"
     with refused("data.path"):
         load_labelled(LabelData(format="tags"))
@@ -192,7 +192,7 @@ def test_corpus_of_files(tmp_path: Path) -> None:
     for first, row in (("text,label\nodd,rare", "a"), ("1,2,rare", "3,4"), ("odd,5", "a")):
         (tmp_path / "first.csv").write_text(f"{first}\n" + f"{row},x\n{row},y\n" * 10)
         corpus = load_labelled(LabelData(format="labels", path=(str(tmp_path / "first.csv"),)))
-        assert corpus.encoder.answer.size == 3
+        assert corpus.spec.answer.size == 3
 
 
 @pytest.mark.parametrize("kind", PRESETS)

@@ -129,7 +129,7 @@ def test_wrong_answers_are_named(kind: Any, X: Any, y: Any, how: dict[str, Any],
 
 
 def test_numbers_may_be_of_any_type() -> None:
-    found = make_corpus("numbers", TWO, [Fraction(1, 2), Decimal(2), 2**70, True], valid_fraction=0).encoder.answer
+    found = make_corpus("numbers", TWO, [Fraction(1, 2), Decimal(2), 2**70, True], valid_fraction=0).spec.answer
     assert isinstance(found, Numbers)
     assert found.mean == ((0.5 + 2 + 2**70 + 1) / 4,)
 
@@ -165,7 +165,7 @@ def test_weights_of_classes_and_samples_multiply() -> None:
 
 def test_tokens_are_spelled_and_tags_are_read_at_their_spaces() -> None:
     corpus = make_corpus("tags", [["a", "cat"], ["the"]], [["D", "N"], ["D"]], valid_fraction=0.0)
-    reads = corpus.encoder
+    reads = corpus.spec
     assert reads.spelled
     assert "".join(reads.decode(corpus.train.inputs[0])) == "a cat "
     assert corpus.train.places[0].tolist() == [1, 5]
@@ -177,7 +177,7 @@ def test_tokens_are_spelled_and_tags_are_read_at_their_spaces() -> None:
 
 def test_series_are_scaled_per_channel_and_a_constant_channel_stays_finite() -> None:
     X = [np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([[5.0, 5.0]])]
-    reads = make_corpus("labels", X * 2, [0, 1] * 2, valid_fraction=0.0).encoder
+    reads = make_corpus("labels", X * 2, [0, 1] * 2, valid_fraction=0.0).spec
     encoded = np.concatenate([reads.encode(one) for one in X])
     np.testing.assert_allclose(encoded[:, 0], [-np.sqrt(1.5), 0, np.sqrt(1.5)], rtol=1e-6)
     assert (encoded[:, 1] == 0).all()
@@ -187,7 +187,7 @@ def test_series_are_scaled_per_channel_and_a_constant_channel_stays_finite() -> 
 
 
 def test_an_encoder_survives_json_and_damage_is_refused() -> None:
-    reads = make_corpus("labels", list("abca"), [True, False, True, False], valid_fraction=0.0).encoder
+    reads = make_corpus("labels", list("abca"), [True, False, True, False], valid_fraction=0.0).spec
     data = reads.to_dict()
     assert LabelEncoder.from_dict(data) == reads
     for change in (
@@ -210,7 +210,7 @@ def test_numbers_are_scaled_by_the_training_part_and_survive_json() -> None:
         corpus = make_corpus("numbers", ["a", "b", "c", "d"], Table(["u", "v"], y), valid_fraction=0.25, seed=seed)
         if corpus.valid.sequences == [("d",)]:
             break
-    reads = corpus.encoder
+    reads = corpus.spec
     answer = reads.answer
     assert isinstance(answer, Numbers)
     assert (answer.mean, answer.rows) == ((3.0, 7.0), True)
@@ -220,7 +220,7 @@ def test_numbers_are_scaled_by_the_training_part_and_survive_json() -> None:
     assert LabelBatches(corpus.train, 3).batch(0, 0).targets.shape == (1, 3, 2)
     data = reads.to_dict()
     assert LabelEncoder.from_dict(data) == reads
-    steps = make_corpus("numbers", ["ab", "a"], [[1, 2], [3]], valid_fraction=0).encoder.answer
+    steps = make_corpus("numbers", ["ab", "a"], [[1, 2], [3]], valid_fraction=0).spec.answer
     assert (answer.per_step, steps.per_step) == (False, True)
     worse = ({"deviation": [1.0]}, {"deviation": [1.0, 0.0]}, {"mean": [1.0, float("nan")]}, {"rows": False})
     for change in worse:
@@ -241,7 +241,7 @@ def test_channels_of_tables_are_taken_by_their_names(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     tables = [Table(["a", "b"], rng.normal(size=(5, 2)) + (0, 10)) for _ in range(4)]
     mixed = [table[["b", "a"]] if k == 2 else table for k, table in enumerate(tables)]
-    reads, also = (make_corpus("labels", X, [0, 1] * 2, valid_fraction=0.0).encoder for X in (tables, mixed))
+    reads, also = (make_corpus("labels", X, [0, 1] * 2, valid_fraction=0.0).spec for X in (tables, mixed))
     assert reads == also
     assert reads.channels == ("a", "b")
     found = sequences([tables[0][["b", "a"]], tables[0].rows], channels=reads.channels)
@@ -260,7 +260,7 @@ def test_channels_of_tables_are_taken_by_their_names(tmp_path: Path) -> None:
     with refused("X[0]"):
         sequences([WithGap(["x", "count"], [[1.0, 2.0], [1.5, np.nan]])])
     numbered = [Table([0, 1], table.rows) for table in tables]
-    assert make_corpus("labels", iter(numbered), [0, 1] * 2, valid_fraction=0.0).encoder.channels == ()
+    assert make_corpus("labels", iter(numbered), [0, 1] * 2, valid_fraction=0.0).spec.channels == ()
     cells = "series,time,{},label\n" + "".join(f"{k},0,{{}},{k % 2}\n" for k in range(4))
     for name, order in (("one", "Temp,x"), ("other", "x,Temp")):
         numbers = [f"{k},9" if order == "Temp,x" else f"9,{k}" for k in range(4)]
@@ -268,14 +268,14 @@ def test_channels_of_tables_are_taken_by_their_names(tmp_path: Path) -> None:
     corpus = load_labelled(
         LabelData("labels", (str(tmp_path / "one.csv"), str(tmp_path / "other.csv")), valid_fraction=0)
     )
-    assert corpus.encoder.channels == ("Temp", "x")
-    assert corpus.encoder.mean == (1.5, 9.0)
+    assert corpus.spec.channels == ("Temp", "x")
+    assert corpus.spec.mean == (1.5, 9.0)
 
 
 def test_labels_may_be_a_column() -> None:
     X, labels = ["ab", "cd"] * 2, np.array([["u"], ["v"]] * 2)
     for y in (labels, Table(["label"], labels)):
-        answer = make_corpus("labels", X, y, valid_fraction=0.0).encoder.answer
+        answer = make_corpus("labels", X, y, valid_fraction=0.0).spec.answer
         assert answer == Labels(("u", "v"))
 
 

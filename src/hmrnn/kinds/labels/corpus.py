@@ -78,7 +78,7 @@ class LabelCorpus:
     """Labelled sequences to train on and to validate with."""
 
     name: str
-    encoder: LabelEncoder
+    spec: LabelEncoder
     train: Examples
     valid: Examples
     """The training part itself if nothing is held out."""
@@ -91,7 +91,7 @@ class LabelCorpus:
 
     def describe(self) -> str:
         """The data, in a line for people."""
-        encoder, steps = self.encoder, self.train.lengths.mean()
+        encoder, steps = self.spec, self.train.lengths.mean()
         return (
             f"{self.name}: {len(self.train):,} sequences of {steps:.0f} {encoder.unit}s on average to train on, "
             f"{len(self.valid):,} to validate; {encoder.describe()}{self.first and f'; first pair {self.first}'}"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from hmrnn.config import CONTEXT, OF_TEXT, Config
 from hmrnn.errors import InputError
@@ -15,15 +14,8 @@ from hmrnn.kinds.labels.settings import PairModelConfig, PooledModelConfig
 from hmrnn.utils import files
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
-    from hmrnn.kinds.labels.commands import LabelCommands
-    from hmrnn.kinds.labels.corpus import LabelCorpus
     from hmrnn.kinds.labels.encoder import LabelEncoder
     from hmrnn.kinds.labels.networks import SequenceModel
-    from hmrnn.training.task import Task
-
 
 OF_PREDICTION = (
     "data.test_fraction", "train.scheduled_sampling", "detectors.estimator reinforce", "detectors.discount",
@@ -35,7 +27,7 @@ OF_PREDICTION = (
 class Labelled(Kind):
     """One of the five; ``per`` is what its nats are counted per, ``error`` what its error is a share of."""
 
-    def __init__(self, name: str, per: str, error: str = "wrong") -> None:
+    def __init__(self, name: str, model: str, per: str, error: str = "wrong") -> None:
         preset = PRESETS[name]
         self.name, self.formats, self.per, self.error = name, (name,), per, error
         self.presets, self.notes = {name: preset}, NOTES
@@ -45,6 +37,11 @@ class Labelled(Kind):
             *(("regularise.dropout_embedding",) if name == "series" else ()),
         )  # fmt: skip
         self.options = {"predict": Beam if name == "pairs" else Predict}
+        self.parts = {
+            "spec": "hmrnn.kinds.labels.encoder:LabelEncoder", "corpus": "hmrnn.kinds.labels.load:load_labelled",
+            "task": "hmrnn.kinds.labels.task:LabelledTask", "model": f"hmrnn.kinds.labels.model:{model}",
+            "commands": "hmrnn.kinds.labels.commands:LabelCommands",
+        }  # fmt: skip
 
     def check(self, config: Config) -> None:
         m = config.model
@@ -57,27 +54,12 @@ class Labelled(Kind):
                 value="tree",
             )
 
-    def commands(self, progress: Callable[[str], Any]) -> LabelCommands:
-        from hmrnn.kinds.labels.commands import LabelCommands
-
-        return LabelCommands(self, progress)
-
-    def spec(self, plain: dict[str, Any]) -> LabelEncoder:
-        from hmrnn.kinds.labels.encoder import LabelEncoder
-
-        return LabelEncoder.from_dict(plain)
-
     def measure(self, spec: InputSpec) -> Measure:
         return Measure("nats", self.per)
 
     def matches(self, path: Path) -> bool:
         own = {".csv", ".tsv", ".jsonl", ".ndjson", *((".conll", ".conllu") if self.name == "tags" else ())}
         return not path.is_dir() and bool(files.endings(path) & own)
-
-    def load(self, config: Config, progress: Any = None) -> LabelCorpus:
-        from hmrnn.kinds.labels.load import load_labelled
-
-        return load_labelled(config.data, progress)
 
     def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> SequenceModel:
         from hmrnn.kinds.labels.networks import PlacedModel, PooledModel, TransducerModel
@@ -95,22 +77,11 @@ class Labelled(Kind):
             engine=engine, detectors=config.detectors,
         )  # fmt: skip
 
-    def task(self, config: Config, corpus: LabelCorpus, device: torch.device, rank: int = 0, world: int = 1) -> Task:
-        from hmrnn.kinds.labels.task import LabelledTask
-
-        network = self.network(config, corpus.encoder, config.train.engine)
-        return LabelledTask(config, corpus, network, device, rank, world)
-
-    def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> Any:
-        from hmrnn.kinds.labels.model import MODELS
-
-        return MODELS[self.name](cast(Any, network), cast("LabelEncoder", spec), config, source)
-
 
 KINDS = (
-    Labelled("labels", "sequence"),
-    Labelled("tags", "tag"),
-    Labelled("pairs", "symbol"),
-    Labelled("numbers", "answer", "of the variance left"),
-    Labelled("series", "forecast", "of the variance left"),
+    Labelled("labels", "LabelModel", "sequence"),
+    Labelled("tags", "TagModel", "tag"),
+    Labelled("pairs", "PairModel", "symbol"),
+    Labelled("numbers", "NumberModel", "answer", "of the variance left"),
+    Labelled("series", "ForecastModel", "forecast", "of the variance left"),
 )

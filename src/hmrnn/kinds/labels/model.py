@@ -232,10 +232,5 @@ class ForecastModel(LabelledModel):
         return 1 - error / without if without > 0 else float(error == 0)
 
 
-MODELS: dict[str, type[LabelledModel]] = {
-    "labels": LabelModel, "tags": TagModel, "pairs": PairModel, "numbers": NumberModel, "series": ForecastModel
-}  # fmt: skip
-
-
 def plain(given: Any) -> Any:
     return given.tolist() if isinstance(given, np.ndarray | np.generic) else given

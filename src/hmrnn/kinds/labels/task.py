@@ -40,12 +40,12 @@ class LabelledTask(Task):
     ) -> None:
         t = config.train
         self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
-        self.reads: InputSpec = data.encoder
+        self.reads: InputSpec = data.spec
         self.model = model.to(device)
         m = config.model
         self.capturable = not (isinstance(m, PooledModelConfig) and m.read_out == "tree")  # a tree decides shapes
         alike = self.capturable and device.type == "cuda"
-        seen = data.encoder.counts(data.train.inputs)
+        seen = data.spec.counts(data.train.inputs)
         unknown = None if seen is None else np.where(seen > 0, _RARE / (_RARE + seen), 0.0)
         self.batches = LabelBatches(
             data.train, t.batch_size, seed=t.seed, multiple=t.accumulate * world,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +14,12 @@ from hmrnn.kinds.strokes.settings import StrokeData, StrokeModelConfig, Transcri
 from hmrnn.utils import files
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from hmrnn.checkpoint import Checkpoint
-    from hmrnn.kinds.strokes.commands import StrokeCommands, TranscriptCommands
-    from hmrnn.kinds.strokes.network import HandwritingModel
-    from hmrnn.kinds.strokes.page import StrokePage, TranscriptPage
-    from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus
-    from hmrnn.kinds.strokes.transcriber import Transcriber
-    from hmrnn.training.task import Task
+    from hmrnn.kinds.strokes.strokes import StrokeCorpus
+
+SCALE = "hmrnn.kinds.strokes.strokes:Scale"
 
 
 class _Lines(Kind):
@@ -32,21 +27,9 @@ class _Lines(Kind):
         """Whether lines are needed with what they say."""
         return True
 
-    def uses(self) -> tuple[Any, Any]:
-        """The classes of tasks and models."""
-        raise NotImplementedError
-
-    def task(self, config: Config, corpus: StrokeCorpus, device: torch.device, rank: int = 0, world: int = 1) -> Task:
-        network = self.network(config, corpus.spec, config.train.engine)
-        return self.uses()[0](config, corpus, network, device, rank, world)
-
-    def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> Any:
-        return self.uses()[1](network, spec, config, source)
-
-    def spec(self, plain: dict[str, Any]) -> Scale:
-        from hmrnn.kinds.strokes.strokes import Scale
-
-        return Scale.from_dict(plain)
+    def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> nn.Module:
+        made: nn.Module = self.part("network")(config.model, engine=engine, detectors=config.detectors)
+        return made
 
     def load(self, config: Config, progress: Any = None) -> StrokeCorpus:
         from hmrnn.kinds.strokes.corpus import load_strokes
@@ -71,12 +54,14 @@ class Handwriting(_Lines):
     )  # fmt: skip
     options, presets, notes = OPTIONS, PRESETS, NOTES
     trains = {"demo": "handwritten"}  # noqa: RUF012
-
-    @property
-    def page(self) -> type[StrokePage]:
-        from hmrnn.kinds.strokes.page import StrokePage
-
-        return StrokePage
+    parts = {  # noqa: RUF012
+        "spec": SCALE,
+        "network": "hmrnn.kinds.strokes.network:HandwritingModel",
+        "task": "hmrnn.kinds.strokes.task:StrokeTask",
+        "model": "hmrnn.kinds.strokes.model:StrokeModel",
+        "commands": "hmrnn.kinds.strokes.commands:StrokeCommands",
+        "page": "hmrnn.kinds.strokes.page:StrokePage",
+    }
 
     def says(self, config: Config) -> bool:
         return config.model.window != "none"
@@ -95,22 +80,6 @@ class Handwriting(_Lines):
         from hmrnn.reading.conditions import fitted
 
         return fitted(super().settle(config, corpus), corpus.conditions)
-
-    def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> HandwritingModel:
-        from hmrnn.kinds.strokes.network import HandwritingModel
-
-        return HandwritingModel(config.model, engine=engine, detectors=config.detectors)
-
-    def uses(self) -> tuple[Any, Any]:
-        from hmrnn.kinds.strokes.model import StrokeModel
-        from hmrnn.kinds.strokes.task import StrokeTask
-
-        return StrokeTask, StrokeModel
-
-    def commands(self, progress: Callable[[str], Any]) -> StrokeCommands:
-        from hmrnn.kinds.strokes.commands import StrokeCommands
-
-        return StrokeCommands(self, progress)
 
     def continued(self, start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
         return data
@@ -132,30 +101,17 @@ class Transcripts(_Lines):
     )  # fmt: skip
     error = "of the letters wrong"
     options, presets, notes = {"predict": Read}, READING, READING_NOTES
-
-    @property
-    def page(self) -> type[TranscriptPage]:
-        from hmrnn.kinds.strokes.page import TranscriptPage
-
-        return TranscriptPage
+    parts = {  # noqa: RUF012
+        "spec": SCALE,
+        "network": "hmrnn.kinds.strokes.transcriber:Transcriber",
+        "task": "hmrnn.kinds.strokes.transcripts:TranscriptTask",
+        "model": "hmrnn.kinds.strokes.transcripts:TranscriptModel",
+        "commands": "hmrnn.kinds.strokes.commands:TranscriptCommands",
+        "page": "hmrnn.kinds.strokes.page:TranscriptPage",
+    }
 
     def measure(self, spec: InputSpec) -> Measure:
         return Measure("nats", "letter")
-
-    def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> Transcriber:
-        from hmrnn.kinds.strokes.transcriber import Transcriber
-
-        return Transcriber(config.model, engine=engine, detectors=config.detectors)
-
-    def uses(self) -> tuple[Any, Any]:
-        from hmrnn.kinds.strokes.transcripts import TranscriptModel, TranscriptTask
-
-        return TranscriptTask, TranscriptModel
-
-    def commands(self, progress: Callable[[str], Any]) -> TranscriptCommands:
-        from hmrnn.kinds.strokes.commands import TranscriptCommands
-
-        return TranscriptCommands(self, progress)
 
 
 KINDS = (Handwriting(), Transcripts())

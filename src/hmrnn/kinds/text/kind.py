@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -17,17 +16,10 @@ from hmrnn.kinds.text.settings import BUILT_IN_TEXTS, TextData, TextModelConfig
 from hmrnn.utils import files
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
     from hmrnn.checkpoint import Checkpoint
-    from hmrnn.kinds.text.commands import TextCommands
     from hmrnn.kinds.text.corpus import Corpus
-    from hmrnn.kinds.text.model import TextModel
     from hmrnn.kinds.text.network import LanguageModel
-    from hmrnn.kinds.text.page import TextPage
     from hmrnn.reading.vocabulary import Vocabulary
-    from hmrnn.training.task import Task
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".conll", ".conllu")
 """Endings of files that are no prose."""
@@ -39,17 +31,14 @@ class Text(Kind):
     Settings, Model = TextData, TextModelConfig
     options, presets, notes = OPTIONS, PRESETS, NOTES
     trains = {"demo": "demo", "words": "words"}  # noqa: RUF012
-
-    @property
-    def page(self) -> type[TextPage]:
-        from hmrnn.kinds.text.page import TextPage
-
-        return TextPage
-
-    def spec(self, plain: dict[str, Any]) -> Vocabulary:
-        from hmrnn.reading.vocabulary import Vocabulary
-
-        return Vocabulary.from_dict(plain)
+    parts = {  # noqa: RUF012
+        "spec": "hmrnn.reading.vocabulary:Vocabulary",
+        "corpus": "hmrnn.kinds.text.corpus:load_corpus",
+        "task": "hmrnn.kinds.text.task:task_of",
+        "model": "hmrnn.kinds.text.model:TextModel",
+        "commands": "hmrnn.kinds.text.commands:TextCommands",
+        "page": "hmrnn.kinds.text.page:TextPage",
+    }
 
     def measure(self, spec: InputSpec) -> Measure:
         return Measure("bits", spec.unit)
@@ -84,11 +73,6 @@ class Text(Kind):
         missing = config.data.format == "novel" and novel_file() is None
         return dataclasses.replace(config, data=TextData(format="manual")) if missing else config
 
-    def load(self, config: Config, progress: Any = None) -> Corpus:
-        from hmrnn.kinds.text.corpus import load_corpus
-
-        return load_corpus(config.data, progress)
-
     def settle(self, config: Config, corpus: Corpus) -> Config:
         from hmrnn.kinds.text.task import settled
         from hmrnn.reading.conditions import fitted
@@ -105,23 +89,6 @@ class Text(Kind):
             given=vocabulary.boundaries(model.num_layers - 1) if model.rnn == "hrnn" else None,
             rules=rules(vocabulary) if config.segments.size else None,
         )  # fmt: skip
-
-    def task(self, config: Config, corpus: Corpus, device: torch.device, rank: int = 0, world: int = 1) -> Task:
-        network = self.network(config, corpus.vocabulary, config.train.engine)
-        from hmrnn.kinds.text.task import LineTask, TextTask
-
-        task = LineTask if config.data.format == "lines" else TextTask
-        return task(config, corpus, network, device, rank, world)
-
-    def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> TextModel:
-        from hmrnn.kinds.text.model import TextModel
-
-        return TextModel(cast(Any, network), cast("Vocabulary", spec), config, source)
-
-    def commands(self, progress: Callable[[str], Any]) -> TextCommands:
-        from hmrnn.kinds.text.commands import TextCommands
-
-        return TextCommands(self, progress)
 
     def continued(self, start: Checkpoint, name: str, data: Any) -> TextData:
         from hmrnn.kinds.text.sources import symbol_kind

@@ -158,6 +158,11 @@ class LineTask(SequenceTask):
     adopt = adopt
 
 
+def task_of(config: Config, *given: Any) -> Task:
+    """The task of a run on a text, or on lines."""
+    return (LineTask if config.data.format == "lines" else TextTask)(config, *given)
+
+
 def lexicon_of(corpus: Corpus, segments: SegmentConfig) -> Lexicon:
     """The lexicon that is learned from the training part; it is needed for the settings and for the model."""
     return _learned(corpus, segments.known, segments.examples)

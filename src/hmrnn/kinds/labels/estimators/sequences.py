@@ -22,7 +22,7 @@ from hmrnn.kind import find
 from hmrnn.kinds.labels.corpus import LabelCorpus, make_corpus
 from hmrnn.kinds.labels.decision import Decision
 from hmrnn.kinds.labels.estimators.base import Estimator, not_fitted, seed_of
-from hmrnn.kinds.labels.model import MODELS, LabelledModel
+from hmrnn.kinds.labels.model import LabelledModel
 from hmrnn.kinds.labels.presets import PRESETS
 from hmrnn.nn.checks import argument
 from hmrnn.pretrained.load import load
@@ -150,7 +150,7 @@ class SequenceEstimator(Estimator, Generic[M]):
                 raise InputError(f"{error.trouble}; fit again with a lower learning_rate") from error
         network = trainer.model
         network.load_state_dict(best)
-        self.model_: M = find(self._modality).model(network.eval(), corpus.encoder, config)
+        self.model_: M = find(self._modality).model(network.eval(), corpus.spec, config)
         self.loss_curve_: list[float] = curve
         self.n_iter_: int = trainer.progress.epoch
 
@@ -214,7 +214,7 @@ class SequenceEstimator(Estimator, Generic[M]):
 
         ``validation_fraction``, ``class_weight``, ``beam`` and ``verbose`` are not saved, and have their defaults.
         """
-        model, wanted = load(source, device=device), MODELS[cls._modality]
+        model, wanted = load(source, device=device), find(cls._modality).part("model")
         if not isinstance(model, wanted):
             raise InputError(f"{cls.__name__} loads a {wanted.__name__}, and {source} holds a {type(model).__name__}")
         known: dict[str, Any] = {}
