@@ -10,7 +10,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from hmrnn.nn.hmlstm import hmlstms
 from hmrnn.nn.output import Output
 from hmrnn.nn.predictor import Predictor, evaluating, multiply_adds
 from hmrnn.ops import State
+from hmrnn.utils.devices import autocast
 
 
 class Read(NamedTuple):
@@ -74,8 +74,8 @@ def read(
     """
     condition = model.condition if condition is None else condition
     for chunk in chunks:
-        autocast = torch.autocast(chunk.device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
-        with evaluating(model), torch.inference_mode(not gradient), torch.set_grad_enabled(gradient), autocast:
+        products = autocast(precision, chunk.device)
+        with evaluating(model), torch.inference_mode(not gradient), torch.set_grad_enabled(gradient), products:
             prediction, output, after = model.predict(chunk, state, condition=condition)
         before, state = state, after.detach() if gradient else after
         condition = condition.after(len(chunk), model.config.time) if model.context.used else condition

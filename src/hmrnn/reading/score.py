@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hmrnn.config import ModelConfig
 from hmrnn.nn.context import Condition
 from hmrnn.nn.output import Output, changes
-from hmrnn.nn.predictor import Predictor, multiply_adds
+from hmrnn.nn.predictor import Predictor, evaluating, multiply_adds
 from hmrnn.ops import State
+from hmrnn.ops.cuda.captures import uncaptured
 from hmrnn.reading.batches import Batch, Batches
 from hmrnn.reading.read import Read, check_finite, read
 
@@ -122,15 +124,27 @@ def read_all(
 ) -> Sums:
     """The totals over every world-th of the batches, ``share`` = (rank, world); each sequence is read from its start.
 
-    ``precision`` is that of :func:`hmrnn.reading.read.read`; ``progress`` is called with the batches read, and all.
+    ``precision`` is that of :func:`hmrnn.reading.read.read`.
     """
     total = Sums(model)
-    mine = range(share[0], len(batches), share[1])
-    for done, index in enumerate(mine, start=1):
-        batch = to_tensors(batches.batch(0, index), total.values.device)
-        inputs, targets, counted, condition = unpack(batch, model.config)
+    for batch in each(batches, share, progress):
+        inputs, targets, counted, condition = unpack(to_tensors(batch, total.values.device), model.config)
         for found in read(model, [inputs], precision=precision, condition=condition):
             total.add(found, -found.prediction.log_prob(targets), counted)
+    return total
+
+
+def each(batches: Any, share: tuple[int, int] = (0, 1), progress: Progress | None = None) -> Iterator[Any]:
+    """Every world-th of the batches, ``share`` = (rank, world); ``progress`` is called with those done, and all."""
+    mine = range(share[0], len(batches), share[1])
+    for done, index in enumerate(mine, start=1):
+        yield batches.batch(0, index)
         if progress is not None:
             progress(done, len(mine))
-    return total
+
+
+@contextlib.contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Run a model as in ``eval()``, without gradients and without captures: lengths differ from batch to batch."""
+    with evaluating(model), torch.inference_mode(), uncaptured():
+        yield

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kind import InputSpec
 from hmrnn.ops import State
@@ -49,20 +48,15 @@ class PaddedTask(Task):
     capturable = True
     carries_state = False
     offers = frozenset({"surprise", "chances", "hidden"})
+    batches: Batches
     valid: Batches
     """The validation part."""
 
-    def __init__(
-        self, config: Config, model: Any, batches: Batches, device: torch.device, rank: int, world: int
-    ) -> None:
-        t = config.train
-        self.config, self.device, self.share = config, device, (rank, world)
-        self.model, self.batches = model.to(device), batches
-        self.chunks = len(batches)
-        rows = t.batch_size // world
-        self.rows = slice(rank * rows, (rank + 1) * rows)
-        self.symbols: float = batches.plan.lengths.sum() / self.chunks
-        self.per_row = self.symbols / t.batch_size
+    def start(self) -> None:
+        lengths = self.batches.plan.lengths
+        self.chunks = len(self.batches)
+        self.symbols = float(lengths.sum()) / self.chunks
+        self.per_row = self.symbols / self.config.train.batch_size
 
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
         return to_tensors(self.batches.batch(epoch, chunk), self.device, self.rows)
@@ -97,24 +91,16 @@ class SequenceTask(PaddedTask):
 
     offers = PaddedTask.offers | {"entropy"}
 
-    def __init__(
-        self,
-        config: Config,
-        corpus: Any,
-        model: Any,
-        device: torch.device,
-        rank: int = 0,
-        world: int = 1,
-    ) -> None:
-        t = config.train
-        self.corpus, self.reads = corpus, corpus.spec
-        (train, known), (valid, also) = map(corpus.encoded, ("train", "valid"))
-        given, held = (encoded(rows, config.model) for rows in (known, also))
-        super().__init__(config, model, SequenceBatches(train, t.batch_size, t.seed, given), device, rank, world)
+    def start(self) -> None:
+        t, m = self.config.train, self.config.model
+        (train, known), (valid, also) = map(self.corpus.encoded, ("train", "valid"))
+        given, held = (encoded(rows, m) for rows in (known, also))
+        self.batches = SequenceBatches(train, t.batch_size, t.seed, given)
         self.valid = SequenceBatches(valid, t.batch_size, conditions=held)
         self.checksum = zlib.crc32(repr((known, also)).encode())
         for sequence in (*train, *valid):
             self.checksum = zlib.crc32(np.ascontiguousarray(sequence).data, self.checksum)
+        super().start()
 
     def adopt(self, weights: dict[str, Tensor], reads: InputSpec) -> None:
         if reads != self.reads:

@@ -137,6 +137,12 @@ class Task:
 
     model: Any
     """An ``nn.Module`` on the device, whose ``rnn`` is a recurrent network of this package."""
+    corpus: Any
+    """The data; its ``spec`` becomes ``reads``."""
+    share: tuple[int, int]
+    """The number of this process, and how many there are."""
+    rows: slice
+    """The rows of a batch that this process reads."""
     reads: InputSpec
     """What a checkpoint stores beside the weights so that the model can be used: the vocabulary or the scale."""
     chunks: int
@@ -157,6 +163,19 @@ class Task:
     """Those that it has to fill; the trainer sets them."""
     own_share: Tensor | None = None
     """The share of the inputs that are drawn from the model's predictions, which the trainer sets; None: none are."""
+
+    def __init__(
+        self, config: Config, corpus: Any, model: Any, device: torch.device, rank: int = 0, world: int = 1
+    ) -> None:
+        self.config, self.corpus, self.device, self.share = config, corpus, device, (rank, world)
+        self.model, self.reads = model.to(device), corpus.spec
+        rows = config.train.batch_size // world
+        self.rows = slice(rank * rows, (rank + 1) * rows)
+        self.start()
+
+    def start(self) -> None:
+        """Make the batches of the corpus."""
+        raise NotImplementedError
 
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
         """This process's part of an update, on its device; it depends on epoch, chunk and seed alone.

@@ -25,6 +25,7 @@ from hmrnn.training.prepare import new_optimizer, prepare
 from hmrnn.training.progress import Progress
 from hmrnn.training.task import Task, Validation
 from hmrnn.training.terms import make_terms, needs_of
+from hmrnn.utils.devices import autocast
 
 
 class Trainer:
@@ -242,9 +243,7 @@ class Trainer:
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """The context in which losses are computed, by train.precision."""
-        if self.config.train.precision == "bf16":
-            return torch.autocast(self.device.type, torch.bfloat16)
-        return contextlib.nullcontext()
+        return autocast(self.config.train.precision, self.device)
 
 
 def _split(batch: tuple[Tensor, ...], parts: int) -> list[tuple[Tensor, ...]]:

@@ -121,7 +121,7 @@ def test_nothing_is_read_from_later_steps() -> None:
     changed = x + (0, 100)  # the level of a channel is not read
     changed[48:] = 1e6
     other = forecast_corpus([changed], 3, 12, valid_fraction=0.2)
-    np.testing.assert_allclose(other.encoder.deviation, corpus.spec.deviation)
+    np.testing.assert_allclose(other.spec.deviation, corpus.spec.deviation)
     for one, read in zip(other.train.inputs, corpus.train.inputs):
         np.testing.assert_allclose(one, read, atol=1e-5)
     for count in (11, 12):

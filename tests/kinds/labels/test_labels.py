@@ -171,7 +171,7 @@ def test_tokens_are_spelled_and_tags_are_read_at_their_spaces() -> None:
     assert corpus.train.places[0].tolist() == [1, 5]
     assert reads.decode(reads.encode(("dot",))) == ["\N{REPLACEMENT CHARACTER}"] * 2 + ["t", " "]
     plain = make_corpus("tags", ["ab", "b"], [[0, 1], [1]], valid_fraction=0.0)
-    assert not plain.encoder.spelled
+    assert not plain.spec.spelled
     assert plain.train.places[0].tolist() == [0, 1]
 
 

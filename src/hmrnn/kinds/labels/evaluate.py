@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
-
-import torch
 
 from hmrnn.kinds.labels.batches import LabelBatches
 from hmrnn.kinds.labels.corpus import Examples
 from hmrnn.kinds.labels.networks import SequenceModel
-from hmrnn.nn.predictor import evaluating
-from hmrnn.ops.cuda.captures import uncaptured
-from hmrnn.reading.score import Sums
+from hmrnn.reading.score import Sums, each, unchanged
 from hmrnn.training.task import Validation
+from hmrnn.utils.devices import autocast
 
 
 def evaluate_labelled(
@@ -34,11 +30,9 @@ def evaluate_labelled(
     batches, answers = LabelBatches(examples, batch_size), len(model.deviation) if model.numbers else 0
     total = Sums(model, 4 + answers)
     device = total.values.device
-    mine = range(share[0], len(batches), share[1])
-    autocast = torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
-    for done, index in enumerate(mine, start=1):
-        batch = batches.batch(0, index).on(device)
-        with evaluating(model), torch.inference_mode(), uncaptured(), autocast:  # lengths differ from batch to batch
+    for given in each(batches, share, progress):
+        batch = given.on(device)
+        with unchanged(model), autocast(precision, device):
             judged = model(*batch)
         weights = batch.weights
         total.count(
@@ -50,8 +44,6 @@ def evaluate_labelled(
             judged.wrong.double().sum(),
             (judged.squares.double() * weights[:, None]).sum(0),
         )
-        if progress is not None:
-            progress(done, len(mine))
     _, (count, weighted, nats, wrong, *squares), work = total.result(share[1])
     weighted = max(weighted, 1e-12)
     return Validation(nats / weighted, *work, int(count), wrong / count), [value / weighted for value in squares]

@@ -23,9 +23,8 @@ from hmrnn.kinds.labels.encoder import LabelEncoder
 from hmrnn.kinds.labels.evaluate import evaluate_labelled
 from hmrnn.kinds.labels.networks import Answered, SequenceModel
 from hmrnn.kinds.labels.sequences import GivenSeries, Item, sequences, series_of
-from hmrnn.nn.predictor import evaluating
-from hmrnn.ops.cuda.captures import uncaptured
 from hmrnn.pretrained.model import Model
+from hmrnn.reading.score import unchanged
 
 BATCH = 64
 """Sequences that are read side by side to be answered."""
@@ -73,7 +72,7 @@ class LabelledModel(Model):
         device, found = next(self.network.parameters()).device, {}
         for index in range(len(batches)):
             batch = batches.batch(0, index).on(device)
-            with evaluating(self.network), torch.inference_mode(), uncaptured():  # lengths differ from batch to batch
+            with unchanged(self.network):
                 out, answered = self.network.answers(batch, weigh=weigh, **how)
             for row, (k, one) in enumerate(zip(batches.plan.rows(0, index).tolist(), answered)):
                 shown = Segmentation.of(out, self.encoder.pieces(items[k]), row) if weigh else None

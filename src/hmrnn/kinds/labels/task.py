@@ -8,11 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from hmrnn.config import Config
-from hmrnn.kind import InputSpec
 from hmrnn.kinds.labels.batches import Batch, LabelBatches
 from hmrnn.kinds.labels.corpus import LabelCorpus
 from hmrnn.kinds.labels.evaluate import evaluate_labelled
@@ -29,27 +26,17 @@ class LabelledTask(Task):
     offers = frozenset({"chances"})
     carries_state = False
 
-    def __init__(
-        self,
-        config: Config,
-        data: LabelCorpus,
-        model: SequenceModel,
-        device: torch.device,
-        rank: int = 0,
-        world: int = 1,
-    ) -> None:
-        t = config.train
-        self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
-        self.reads: InputSpec = data.spec
-        self.model = model.to(device)
-        m = config.model
+    corpus: LabelCorpus
+    model: SequenceModel
+
+    def start(self) -> None:
+        t, m, data = self.config.train, self.config.model, self.corpus
         self.capturable = not (isinstance(m, PooledModelConfig) and m.read_out == "tree")  # a tree decides shapes
-        alike = self.capturable and device.type == "cuda"
         seen = data.spec.counts(data.train.inputs)
-        unknown = None if seen is None else np.where(seen > 0, _RARE / (_RARE + seen), 0.0)
         self.batches = LabelBatches(
-            data.train, t.batch_size, seed=t.seed, multiple=t.accumulate * world,
-            alike=alike, unknown=unknown,
+            data.train, t.batch_size, seed=t.seed, multiple=t.accumulate * self.share[1],
+            alike=self.capturable and self.device.type == "cuda",
+            unknown=None if seen is None else np.where(seen > 0, _RARE / (_RARE + seen), 0.0),
         )  # fmt: skip
         self.chunks = len(self.batches)
         self.symbols = float(data.train.lengths.sum()) / self.chunks

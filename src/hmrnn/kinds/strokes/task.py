@@ -5,12 +5,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
-import torch
-
-from hmrnn.config import Config
 from hmrnn.kinds.strokes.batches import StrokeBatches
 from hmrnn.kinds.strokes.evaluate import evaluate_strokes
-from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import StrokeCorpus
 from hmrnn.training.sequences import PaddedTask
 from hmrnn.training.task import Validation
@@ -19,20 +15,13 @@ from hmrnn.training.task import Validation
 class StrokeTask(PaddedTask):
     """A :class:`hmrnn.training.task.Task` measured in nats per sequence: the paper's log-likelihood, negated."""
 
-    def __init__(
-        self,
-        config: Config,
-        data: StrokeCorpus,
-        model: HandwritingModel,
-        device: torch.device,
-        rank: int = 0,
-        world: int = 1,
-    ) -> None:
-        t = config.train
-        self.corpus, self.reads = data, data.spec
-        batches = StrokeBatches(data.train, data.spec, t.batch_size, config.model, seed=t.seed)
-        super().__init__(config, model, batches, device, rank, world)
-        texts = data.train.texts + data.valid.texts if config.model.window != "none" else ()
+    corpus: StrokeCorpus
+
+    def start(self) -> None:
+        t, m, data = self.config.train, self.config.model, self.corpus
+        self.batches = StrokeBatches(data.train, data.spec, t.batch_size, m, seed=t.seed)
+        super().start()
+        texts = data.train.texts + data.valid.texts if m.window != "none" else ()
         given = "".join(f"\n{row}" for row in data.conditions + texts)
         self.checksum = zlib.crc32(f"{data.train.checksum} {data.valid.checksum}{given}".encode())
 

@@ -6,7 +6,6 @@ import dataclasses
 import math
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,15 +21,15 @@ from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes, as_lines, 
 from hmrnn.kinds.strokes.transcriber import Heard, Transcriber, likeliest, nats, search, spelled
 from hmrnn.kinds.strokes.window import encode_texts
 from hmrnn.nn.checks import argument
-from hmrnn.nn.predictor import evaluating
 from hmrnn.ops import State
-from hmrnn.ops.cuda.captures import uncaptured
 from hmrnn.ops.interface import within
 from hmrnn.pretrained.model import Model, Progress
 from hmrnn.reading.batches import Batch, Batches
 from hmrnn.reading.read import check_finite
-from hmrnn.reading.score import Sums, to_tensors
-from hmrnn.training.task import Loss, Task, Validation, detected
+from hmrnn.reading.score import Sums, each, to_tensors, unchanged
+from hmrnn.training.sequences import PaddedTask
+from hmrnn.training.task import Loss, Validation, detected
+from hmrnn.utils.devices import autocast
 
 
 class TranscriptBatches(Batches):
@@ -69,35 +68,26 @@ class TranscriptBatches(Batches):
         return steps, letters
 
 
-class TranscriptTask(Task):
+class TranscriptTask(PaddedTask):
     """A :class:`hmrnn.training.task.Task` measured in nats per letter; its error is that of the likeliest letters."""
 
     offers = frozenset({"chances"})
-    carries_state = False
     capturable = False  # the sum over alignments asks for lengths
+    batches: TranscriptBatches
+    valid: TranscriptBatches
 
-    def __init__(
-        self, config: Config, data: StrokeCorpus, model: Transcriber, device: torch.device, rank: int, world: int
-    ) -> None:
-        t, alphabet = config.train, config.model.alphabet
-        self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
-        self.model, self.reads = model.to(device), data.spec
-        self.batches, self.held_out = (
+    def start(self) -> None:
+        t, data, alphabet = self.config.train, self.corpus, self.config.model.alphabet
+        self.batches, self.valid = (
             TranscriptBatches(part, data.spec, alphabet, t.batch_size, seed, distort)
-            for part, seed, distort in ((data.train, t.seed, config.data.distort), (data.valid, None, 0.0))
+            for part, seed, distort in ((data.train, t.seed, self.config.data.distort), (data.valid, None, 0.0))
         )
-        if not (self.batches.said.any() and self.held_out.said.any()):
+        if not (self.batches.said.any() and self.valid.said.any()):
             raise InputError("training and validation part need a letter each that the model knows; give more lines")
-        self.chunks = len(self.batches)
-        self.symbols = float(data.train.lengths.sum()) / self.chunks
+        super().start()
         self.per_row = float((self.batches.said > 0).sum()) / len(data.train)
-        rows = t.batch_size // world
-        self.rows = slice(rank * rows, (rank + 1) * rows)
         said = "\n".join((*data.train.texts, *data.valid.texts))
         self.checksum = zlib.crc32(f"{data.train.checksum} {data.valid.checksum}\n{said}".encode())
-
-    def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
-        return to_tensors(self.batches.batch(epoch, chunk), self.device, self.rows)
 
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         x, letters, lengths = batch
@@ -111,13 +101,10 @@ class TranscriptTask(Task):
         return loss
 
     def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
-        t, batches = self.config.train, self.held_out
         total = Sums(self.model, 3)
-        mine = range(self.share[0], len(batches), self.share[1])
-        autocast = torch.autocast(self.device.type, torch.bfloat16) if t.precision == "bf16" else nullcontext()
-        for done, index in enumerate(mine, start=1):
-            x, letters, lengths = to_tensors(batches.batch(0, index), self.device)
-            with evaluating(self.model), torch.inference_mode(), uncaptured(), autocast:
+        for batch in each(self.valid, self.share, progress):
+            x, letters, lengths = to_tensors(batch, self.device)
+            with unchanged(self.model), autocast(self.config.train.precision, self.device):
                 heard = self.model(x, lengths.clamp(min=1))
                 found = _nats(heard, letters, lengths)
             wrong, counts = 0, torch.where(lengths > 0, heard.lengths, 0)
@@ -127,10 +114,8 @@ class TranscriptTask(Task):
             counted = within(counts, len(heard.chances))
             sums = (found.double().sum(), (letters > 0).sum(), torch.tensor(wrong, device=self.device))
             total.count(heard.out, counted, *sums)
-            if progress is not None:
-                progress(done, len(mine))
-        _, (each, count, edits), work = total.result(self.share[1])
-        return Validation(each / count, *work, int(count), edits / count)
+        _, (nats, count, edits), work = total.result(self.share[1])
+        return Validation(nats / count, *work, int(count), edits / count)
 
     def describe(self) -> str:
         train, valid = self.corpus.train, self.corpus.valid
@@ -191,10 +176,9 @@ class TranscriptModel(Model):
         alphabet = self.config.model.alphabet
         batches = TranscriptBatches(dataclasses.replace(strokes, texts=()), self.scale, alphabet, 32)
         device, found = next(self.network.parameters()).device, dict[int, Transcript]()
-        for index in range(len(batches)):
-            batch = batches.batch(0, index)
+        for batch in each(batches, progress=progress):
             x, _, lengths = to_tensors(batch, device)
-            with evaluating(self.network), torch.inference_mode(), uncaptured():
+            with unchanged(self.network):
                 heard = self.network(x, lengths.clamp(min=1))
             check_finite(not heard.chances.isnan().any())
             for b, row in enumerate(batch.rows.tolist()):
@@ -204,8 +188,6 @@ class TranscriptModel(Model):
                         (spelled(letters, alphabet), math.exp(one)) for letters, one in search(chances, beam)
                     ]
                     found[row] = Transcript(text, best, others)
-            if progress is not None:
-                progress(index + 1, len(batches))
         return [found[k] for k in range(len(strokes))]
 
     def score(self, lines: Strokes, *, beam: int = 10, progress: Progress = None) -> Legibility:

@@ -16,7 +16,6 @@ from torch import Tensor
 from hmrnn.config import Config, SegmentConfig
 from hmrnn.config.changes import replaced
 from hmrnn.errors import InputError
-from hmrnn.kind import InputSpec
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.evaluate import evaluate
 from hmrnn.kinds.text.network import LanguageModel
@@ -69,25 +68,20 @@ class Streams:
 class TextTask(Task):
     """A :class:`hmrnn.training.task.Task` measured in bits per symbol."""
 
+    corpus: Corpus
     model: LanguageModel
     offers = frozenset({"surprise", "entropy", "chances", "hidden", "segments"})
     capturable = True
     carries_state = True
 
-    def __init__(
-        self, config: Config, data: Corpus, model: LanguageModel, device: torch.device, rank: int = 0, world: int = 1
-    ) -> None:
-        t = config.train
-        self.config, self.corpus, self.share = config, data, (rank, world)
-        self.reads: InputSpec = data.vocabulary
-        self.model = model.to(device)
-        if self.model.segments is not None and config.segments.lexicon:
-            words, shares = lexicon_of(data, config.segments).shares(config.segments.lexicon, config.segments.longest)
+    def start(self) -> None:
+        t, segments, data = self.config.train, self.config.segments, self.corpus
+        if self.model.segments is not None and segments.lexicon:
+            words, shares = lexicon_of(data, segments).shares(segments.lexicon, segments.longest)
             self.model.segments.set_lexicon(words, shares)
-        rows = t.batch_size // world
-        self.streams = Streams(data.train, t.batch_size, t.length, slice(rank * rows, (rank + 1) * rows), device)
+        self.streams = Streams(data.train, t.batch_size, t.length, self.rows, self.device)
         self.chunks = self.streams.chunks
-        self.symbols: float = t.batch_size * t.length
+        self.symbols = float(t.batch_size * t.length)
         self.checksum = zlib.crc32(data.valid.data, zlib.crc32(data.train.data))
 
     adopt = adopt
