@@ -11,11 +11,9 @@ import torch
 
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
-from hmrnn.kinds.labels.answers import Answer
 from hmrnn.kinds.labels.answers.base import checked
 from hmrnn.kinds.labels.answers.classes import Classes, Pairs
-from hmrnn.kinds.labels.answers.numbers import Numbers, NumberScores, Scaled
-from hmrnn.kinds.labels.answers.series import Forecasts
+from hmrnn.kinds.labels.answers.numbers import NumberScores
 from hmrnn.kinds.labels.batches import LabelBatches
 from hmrnn.kinds.labels.corpus import Examples, check_weights, forecast_examples
 from hmrnn.kinds.labels.decision import Decision
@@ -31,24 +29,25 @@ BATCH = 64
 Series = np.ndarray | torch.Tensor | Sequence[Any]
 
 
+@dataclasses.dataclass(repr=False, eq=False)
 class LabelledModel(Model):
     """What the kinds share. A list of sequences is given as to ``fit`` of the estimators."""
 
     figures: ClassVar[tuple[str, ...]] = ()
-    network: SequenceModel
 
-    def __init__(
-        self, network: SequenceModel, encoder: LabelEncoder, config: Config, source: str | None = None
-    ) -> None:
-        self.network, self.encoder, self.config, self.source = network, encoder, config, source
+    network: SequenceModel
+    encoder: LabelEncoder
+    config: Config
+    source: str | None = None
+    """The name or path that it was loaded from."""
 
     @property
     def reads(self) -> LabelEncoder:
         return self.encoder
 
     @property
-    def answer(self) -> Answer:
-        """What is answered."""
+    def answer(self) -> Any:
+        """The Answer of its kind."""
         return self.encoder.answer
 
     @property
@@ -59,7 +58,7 @@ class LabelledModel(Model):
     @property
     def deviation(self) -> np.ndarray:
         """(numbers,): of answers in numbers, the deviation of the errors on the validation part of the training."""
-        found: np.ndarray = self.network.deviation.double().cpu().numpy() * cast(Scaled, self.answer).deviation
+        found: np.ndarray = self.network.deviation.double().cpu().numpy() * self.answer.deviation
         return found
 
     def items(self, X: Any) -> list[Item]:
@@ -104,7 +103,7 @@ class LabelledModel(Model):
         return Decision(
             plain(answer.given(one.values, item)), answer.sure(one.values, one.chances), one.segmentation,
             one.weights if several else one.weights[0], not self.encoder.symbols,
-            plain(answer.shaped(self.deviation)) if isinstance(answer, Scaled) else None,
+            plain(answer.shaped(self.deviation)) if self.network.numbers else None,
         )  # fmt: skip
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, **how: Any) -> float:
@@ -152,7 +151,7 @@ class PairModel(LabelledModel):
 
     def error_rate(self, X: Any, y: Any, beam: int = 1) -> float:
         """Symbol error rate: edits (insertions, deletions, substitutions) per symbol of y."""
-        return cast(Pairs, self.answer).error_rate(*self.beside(X, y, beam=beam))
+        return self.answer.error_rate(*self.beside(X, y, beam=beam))
 
 
 class NumberModel(LabelledModel):
@@ -164,14 +163,14 @@ class NumberModel(LabelledModel):
         With ``return_std`` also their deviations, in the same shape: those of ``deviation``, the same for all.
         """
         found: Any = self.given(self.items(X))
-        sure: Any = [np.zeros_like(one) + cast(Numbers, self.answer).shaped(self.deviation) for one in found]
+        sure: Any = [np.zeros_like(one) + self.answer.shaped(self.deviation) for one in found]
         if not self.answer.per_step:
             found, sure = np.array(found), np.array(sure)
         return (found, sure) if return_std else found
 
     def scores(self, X: Any, y: Any) -> NumberScores:
         """R², RMSE and MAE, and what predicting the mean of the training part has."""
-        return cast(Numbers, self.answer).scores(*self.beside(X, y))
+        return self.answer.scores(*self.beside(X, y))
 
 
 class ForecastModel(LabelledModel):
@@ -180,14 +179,14 @@ class ForecastModel(LabelledModel):
     @property
     def deviation(self) -> np.ndarray:
         """(steps, channels): the deviation of the errors on the validation part of the training."""
-        return cast(Forecasts, self.answer).shaped(super().deviation)
+        return self.answer.shaped(super().deviation)
 
     def series(self, X: Series, least: int = 1) -> GivenSeries:
         """The series of X, checked."""
         return series_of(X, self.encoder.channels, least)
 
     def _read(self, given: GivenSeries) -> list[Item]:
-        return [one[-cast(Forecasts, self.answer).window :] for one in given.series]
+        return [one[-self.answer.window :] for one in given.series]
 
     def predict(self, X: Series, return_std: bool = False) -> Any:
         """(steps, channels) or, of a series (time,), (steps,): what follows; for a list of series, a list of these.
@@ -217,12 +216,12 @@ class ForecastModel(LabelledModel):
         steps must follow. Channels count in units of their deviations in training. Of series that never change, which
         repeating meets, 1 if the forecasts meet them, else 0.
         """
-        series = self.series(X, cast(Forecasts, self.answer).ahead + 1).series
+        series = self.series(X, self.answer.ahead + 1).series
         return self.skill(forecast_examples(self.encoder, series))
 
     def skill(self, examples: Examples) -> float:
         """As :meth:`score`, of the answers of encoded stretches."""
-        answer = cast(Forecasts, self.answer)
+        answer = self.answer
         scale = np.tile(self.encoder.deviation, answer.ahead)
         _, squares = evaluate_labelled(self.network, examples)
         error = float((np.array(squares) * np.square(np.array(answer.deviation) / scale)).sum())

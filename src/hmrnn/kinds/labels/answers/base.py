@@ -18,7 +18,14 @@ Positive = Annotated[float, msgspec.Meta(gt=0, le=1e300)]
 
 
 class Answer(msgspec.Struct, frozen=True, dict=True, tag_field="kind", forbid_unknown_fields=True):
-    """What a model of labelled sequences answers, as a checkpoint stores it; a subclass for each kind."""
+    """What a model of labelled sequences answers, as a checkpoint stores it; a subclass for each kind.
+
+    Each has ``check``, which gives the answers that a user gave as a list; ``of``, which makes it of checked answers;
+    ``size``, what a network puts out for an answer; ``encode``, a checked answer as a network learns it: class indices
+    (N,), or numbers (N, numbers) in float32; ``given``, an answer as users give it, of what ``encode`` gave or a
+    network answered; ``right``, a checked answer to compare with: class indices, -1 for what training has not shown,
+    or numbers; ``score`` and ``compared``, how good answers are; and ``describe``.
+    """
 
     field: ClassVar[str]
     """The field of a JSON object, or the column of a table, that holds the answer."""
@@ -30,67 +37,25 @@ class Answer(msgspec.Struct, frozen=True, dict=True, tag_field="kind", forbid_un
     """Whether there is an answer for each step or token."""
 
     @classmethod
-    def check(cls, y: Any, inputs: Sequence[Item], steps: bool | None = None) -> Checked:
-        """The answer to each sequence; InputError names one that is wrong.
-
-        ``steps``: whether there are numbers for each step; None: y shows it.
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def of(cls, targets: Sequence[Any], train: Sequence[Any], **form: Any) -> Answer:
-        """The Answer of checked answers, of which ``train`` are to be learned."""
-        raise NotImplementedError
-
-    @classmethod
     def hold_out(cls, inputs: Sequence[Item], targets: Sequence[Any], share: float, order: list[int]) -> list[int]:
         """The sequences of the validation part, taken in a random order."""
         return order[: max(1, round(share * len(order)))]
-
-    @property
-    def size(self) -> int:
-        """What a network puts out for an answer."""
-        raise NotImplementedError
-
-    def describe(self) -> str:
-        """What is answered, for people."""
-        raise NotImplementedError
 
     def before(self, series: np.ndarray) -> np.ndarray:
         """A series as it is before its channels are scaled."""
         return series
 
-    def encode(self, target: Any) -> np.ndarray:
-        """A checked answer as a network learns it: class indices (N,), or numbers (N, numbers) in float32."""
-        raise NotImplementedError
-
-    def given(self, values: np.ndarray, item: Item) -> Any:
-        """The answer to a sequence as users give it, from what ``encode`` gave or a network answered."""
-        raise NotImplementedError
-
     def sure(self, values: np.ndarray, chances: np.ndarray) -> dict[Any, float] | list[float]:
         """How likely an answer is, part by part; of numbers nothing."""
         return {}
-
-    def right(self, target: Any) -> np.ndarray:
-        """A checked answer to compare with: class indices, -1 for what training has not shown; or numbers."""
-        raise NotImplementedError
 
     def wanted(self, encoded: np.ndarray) -> np.ndarray:
         """What ``encode`` gave, as ``right`` gives it."""
         return encoded
 
-    def score(self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray], weights: np.ndarray) -> float:
-        """How good the answers ``found`` by a network are; higher is better."""
-        raise NotImplementedError
-
-    def compared(self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> str:
-        """How good the answers ``found`` by a network are, in a line for people."""
-        raise NotImplementedError
-
 
 def checked(
-    kind: type[Answer],
+    kind: Any,
     y: Any,
     inputs: Sequence[Item],
     about: str = "",

@@ -17,7 +17,10 @@ S = TypeVar("S", bound="Scaled")
 
 
 class Scaled(Answer, frozen=True):
-    """Answers in numbers, scaled by the mean and the deviation of each in the training part."""
+    """Answers in numbers, scaled by the mean and the deviation of each in the training part.
+
+    ``shaped`` gives the numbers of an answer, or of several, the shape that users give them.
+    """
 
     mean: Annotated[tuple[Finite, ...], msgspec.Meta(min_length=1)]
     deviation: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)]
@@ -45,10 +48,6 @@ class Scaled(Answer, frozen=True):
 
     def wanted(self, encoded: np.ndarray) -> np.ndarray:
         return self.decode(encoded)
-
-    def shaped(self, numbers: np.ndarray) -> np.ndarray:
-        """The numbers of an answer, or of several, as users give them."""
-        raise NotImplementedError
 
 
 class Numbers(Scaled, frozen=True, tag="numbers"):
