@@ -10,7 +10,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _PACKAGE = "hmrnn/ops/native"
-_spec = importlib.util.spec_from_file_location("build", Path(__file__).parent / "src" / _PACKAGE / "build.py")
+_spec = importlib.util.spec_from_file_location("native", Path(__file__).parent / "packaging" / "native.py")
 assert _spec is not None
 assert _spec.loader is not None
 build = importlib.util.module_from_spec(_spec)

@@ -40,7 +40,7 @@ from hmrnn.kinds.text.words.segmental import (  # noqa: E402
 )
 from hmrnn.nn.predictor import Predictor  # noqa: E402
 from hmrnn.ops import reference  # noqa: E402
-from hmrnn.ops.native import build, engine, library, segmental  # noqa: E402
+from hmrnn.ops.native import engine, library, segmental  # noqa: E402
 from hmrnn.reading.read import Reader  # noqa: E402
 from hmrnn.reading.sample import draw, seeded  # noqa: E402
 
@@ -222,7 +222,7 @@ def replay(compiler: list[str], kind: str, level: str, recordings: list[Path]) -
     began = time.monotonic()
     program = recordings[0].with_name(kind)
     sanitizer = f"-fsanitize={SANITIZERS[kind]}"
-    compiled = [*compiler, *FLAGS, sanitizer, *build.LEVELS[level], HERE / "replay.cpp", "-o", program]
+    compiled = [*compiler, *FLAGS, sanitizer, *library.builder().LEVELS[level], HERE / "replay.cpp", "-o", program]
     for command in (compiled, ["setarch", "--addr-no-randomize", program, *recordings]):
         ended = subprocess.run(command, capture_output=True, text=True, errors="replace")
         if ended.returncode:
@@ -232,7 +232,7 @@ def replay(compiler: list[str], kind: str, level: str, recordings: list[Path]) -
 
 
 def main() -> None:
-    compiler = build.compiler()
+    compiler = library.builder().compiler()
     if not compiler:
         sys.exit("make sanitize needs g++ or clang++")
     if reason := library.why_not():

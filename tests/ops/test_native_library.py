@@ -16,9 +16,10 @@ import torch
 
 from hmrnn.errors import Note
 from hmrnn.ops import Options, choose_engine
-from hmrnn.ops.native import build, library
+from hmrnn.ops.native import library
 from refusals import refused
 
+build = library.builder()
 X86 = pytest.mark.skipif(build.MACHINE != "x86_64", reason="only x86-64 has several levels")
 V3 = "avx2 bmi1 bmi2 f16c fma abm movbe"
 V4 = "avx512f avx512bw avx512cd avx512dq avx512vl"
@@ -38,7 +39,8 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A checkout's folder, with sources of its own."""
     for name in ("HMRNN_NATIVE", "CXX"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(build, "FOLDER", tmp_path)
+    for module in (build, library):
+        monkeypatch.setattr(module, "FOLDER", tmp_path)
     monkeypatch.setattr(library, "code", library.code)
     write(tmp_path)
     yield tmp_path
@@ -128,8 +130,11 @@ def test_of_processes_that_start_at_once_one_compiles(sources: Path, tmp_path: P
     real = shlex.join(build.compiler())
     compiler.write_text(f'#!/bin/sh\necho call >> {shlex.quote(str(tmp_path / "calls"))}\nexec {real} "$@"\n')
     compiler.chmod(0o755)
-    shutil.copy(build.__file__, sources)
-    program = "import build, ctypes; print([ctypes.CDLL(str(p)).hm_answer() for p in build.up_to_date().values()])"
+    shutil.copy(build.__file__, sources / "build.py")
+    program = (
+        "import build, ctypes; build.FOLDER = build.Path.cwd(); "
+        "print([ctypes.CDLL(str(p)).hm_answer() for p in build.up_to_date().values()])"
+    )
     environment = os.environ | {"CXX": str(compiler)}
     started = [
         subprocess.Popen([sys.executable, "-c", program], cwd=sources, env=environment, stdout=subprocess.PIPE)
@@ -206,7 +211,7 @@ def test_without_it_the_reference_runs(sources: Path, monkeypatch: pytest.Monkey
 )
 def test_a_wheel_for_another_machine_is_the_work_of_ziglang(target: str, tag: str, tmp_path: Path) -> None:
     program = "import build; print(build.tag(), *build.LEVELS, *build.requirements())"
-    shutil.copy(build.__file__, tmp_path)
+    shutil.copy(build.__file__, tmp_path / "build.py")
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=os.environ | {"HMRNN_TARGET": target}, capture_output=True
     )

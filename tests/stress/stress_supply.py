@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from recorded import ROOT, Record
 
 import hmrnn
-from hmrnn.ops.native import build as native
+from hmrnn.ops.native import library
 
 BUILD = "import sys, hatchling.build as b; print(b.build_wheel(sys.argv[1])); print(b.build_sdist(sys.argv[1]))"
 
@@ -50,7 +50,7 @@ def test_contents(record: Record, built: tuple[Path, Path], tmp_path: Path) -> N
         for path in package.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".cpp", ".h", ".so", ".lock")
     }
-    expected |= {f"hmrnn/ops/native/_hmrnn_{level}.so" for level in native.LEVELS}
+    expected |= {f"hmrnn/ops/native/_hmrnn_{level}.so" for level in library.builder().LEVELS}
     assert {name for name in names if not name.startswith(f"hmrnn-{hmrnn.__version__}.dist-info/")} == expected
     assert {"hmrnn/web/static/index.html", "hmrnn/py.typed"} <= expected
     with tarfile.open(source) as tar:

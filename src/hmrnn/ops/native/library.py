@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 import os
+import platform
 import warnings
 from pathlib import Path
+from typing import Any
 
 from hmrnn.errors import Note
-from hmrnn.ops.native import build
 
 ABI = 3
 """What hm_version returns."""
 _AVX2 = frozenset({"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})  # x86-64-v3, as Linux names its parts
 _NEEDED = {
-    "base": frozenset[str](),
-    "avx2": _AVX2,
     "avx512": _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+    "avx2": _AVX2,
+    "base": frozenset[str](),
 }
 _CPU = Path("/proc/cpuinfo")
+FOLDER = Path(__file__).parent
 code: ctypes.CDLL | None = None
 """The library, once :func:`why_not` has loaded it. It stays: of threads that load at once one may already call it."""
 
@@ -47,7 +50,7 @@ def _load() -> str | None:
             code = loaded
             return None
         reason = f"{loaded._name} belongs to another version of hmrnn; install hmrnn again"
-    except (build.BuildError, OSError) as error:
+    except OSError as error:
         reason = str(error)
     warnings.warn(f"the native CPU engine is not available, so the slow reference runs: {reason}", Note, stacklevel=2)
     return reason
@@ -57,19 +60,29 @@ def _find(forced: str) -> Path:
     """The library of the level that is ``forced``, or else of the highest that the processor has."""
     able = _levels()
     if forced and forced not in able:
-        raise build.BuildError(f"HMRNN_NATIVE must be off or, on this processor, {' or '.join(able)}; got {forced!r}")
+        raise OSError(f"HMRNN_NATIVE must be off or, on this processor, {' or '.join(able)}; got {forced!r}")
     level = forced or able[0]
-    if (build.FOLDER / "hmrnn.cpp").exists():  # a checkout
-        return build.up_to_date()[level]
-    if not (found := build.FOLDER / f"_hmrnn_{level}.so").exists():
-        raise build.BuildError("hmrnn was installed without it, as there was no compiler; install one and hmrnn again")
+    if (FOLDER / "hmrnn.cpp").exists():  # a checkout
+        path: Path = builder().up_to_date()[level]
+        return path
+    if not (found := FOLDER / f"_hmrnn_{level}.so").exists():
+        raise OSError("hmrnn was installed without it, as there was no compiler; install one and hmrnn again")
     return found
 
 
 def _levels() -> list[str]:
     """The levels that this processor has, the highest first."""
-    if list(build.LEVELS) == ["base"]:
+    if platform.machine() != "x86_64":
         return ["base"]
     with open(_CPU) as lines:  # of its many lines, one for the first processor is enough
         flags = next((line.split() for line in lines if line.startswith("flags")), [])
-    return [level for level in build.LEVELS if _NEEDED[level] <= set(flags)]
+    return [level for level, needed in _NEEDED.items() if needed <= set(flags)]
+
+
+@functools.cache
+def builder() -> Any:
+    """The module that compiles the library of a checkout."""
+    found: Any = importlib.util.spec_from_file_location("native", FOLDER.parents[3] / "packaging" / "native.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module

@@ -1,6 +1,7 @@
 """Compiles the native CPU library, one shared library for each vector level that a processor may have.
 
-It imports only the standard library: hatch_build.py loads this file by its path, before anything is installed.
+It imports only the standard library: hatch_build.py loads this file by its path, before anything is installed, and so
+does hmrnn/ops/native/library.py in a checkout, whose library follows its sources. A wheel does without.
 ``HMRNN_TARGET="linux aarch64"`` has ziglang compile for another machine: its system (linux or darwin) and processor.
 """
 
@@ -20,7 +21,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1] / "src" / "hmrnn" / "ops" / "native"
 CROSS = "HMRNN_TARGET" in os.environ
 SYSTEM, MACHINE = os.environ["HMRNN_TARGET"].split() if CROSS else (sys.platform, platform.machine())
 LINUX = SYSTEM == "linux"
@@ -35,7 +36,7 @@ if MACHINE == "x86_64":
 ZIG = {"arm64": "aarch64"}  # its names of processors, where they are others
 
 
-class BuildError(Exception):
+class BuildError(OSError):
     """Why there is no library, in one line."""
 
 
@@ -67,6 +68,8 @@ def up_to_date() -> dict[str, Path]:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if not all(library.exists() for library in libraries.values()):
                     _renew(libraries)
+    except BuildError:
+        raise
     except OSError as error:
         raise BuildError(f"it cannot be compiled in {FOLDER}: {error.strerror}") from error
     return libraries
