@@ -40,6 +40,7 @@ const std::map<std::string, Word (*)(const Word *)> FUNCTIONS = {
      [](const Word *w) { return Word(hm_backward(at<Held>(w[0]), at<int64_t>(w[1]))); }},
     {"hm_segments", [](const Word *w) { return Word(hm_segments(int(w[0]), at<int64_t>(w[1]))); }},
     {"hm_spell", [](const Word *w) { return Word(hm_spell(int(w[0]), at<int64_t>(w[1]))); }},
+    {"hm_window", [](const Word *w) { return Word(hm_window(int(w[0]), at<int64_t>(w[1]))); }},
 };
 
 struct Block {

@@ -31,6 +31,7 @@ from hmrnn import HMLSTM  # noqa: E402
 from hmrnn.config import DetectorConfig  # noqa: E402
 from hmrnn.kinds.strokes.network import HandwritingModel  # noqa: E402
 from hmrnn.kinds.strokes.settings import StrokeModelConfig  # noqa: E402
+from hmrnn.kinds.strokes.window import Window  # noqa: E402
 from hmrnn.kinds.text.network import LanguageModel  # noqa: E402
 from hmrnn.kinds.text.words.segmental import (  # noqa: E402
     SegmentalHead,
@@ -40,7 +41,7 @@ from hmrnn.kinds.text.words.segmental import (  # noqa: E402
 )
 from hmrnn.nn.predictor import Predictor  # noqa: E402
 from hmrnn.ops import reference  # noqa: E402
-from hmrnn.ops.native import engine, library, segmental  # noqa: E402
+from hmrnn.ops.native import engine, library, segmental, window  # noqa: E402
 from hmrnn.reading.read import Reader  # noqa: E402
 from hmrnn.reading.sample import draw, seeded  # noqa: E402
 
@@ -199,18 +200,36 @@ def segmented(case: Case, dtype: torch.dtype, seed: int, name: str) -> Values:
     return values | {"ends": torch.tensor([end for row in ends for end in row], dtype=torch.float64)}
 
 
+def followed(case: Case, dtype: torch.dtype, seed: int, name: str) -> Values:
+    """What a window over letters shows, and its gradients."""
+    torch.manual_seed(seed)
+    (size, *_), letters = case.sizes, case.symbols or 9
+    w = Window(letters, size, case.input_size, 1 + seed % 3, 2.0, case.copy).to(dtype)
+    x = torch.randn(case.T, case.B, 3, dtype=dtype, requires_grad=True)
+    text = torch.randint(letters + 1, (case.B, 16))
+    with pytest.MonkeyPatch.context() as patch:
+        if name == "reference":
+            patch.setattr(engine, "takes", lambda a: False)
+        *outputs, place = w(x, text, w.start(case.B))
+    torch.stack([a.sum() for a in (*outputs, *place[: seed % 5])]).sum().backward()
+    assert x.grad is not None
+    values = {str(i): a.detach() for i, a in enumerate((*outputs, *place))} | {"x": x.grad}
+    return values | {f"gradient of {name}": p.grad for name, p in w.named_parameters() if p.grad is not None}
+
+
 def record(path: Path, seed: int) -> None:
     """Run a random case in both engines, and write the calls of the native one into a file."""
     chance = random.Random(seed)
     case = Case(**{name: chance.choice(values) for name, values in OPTIONS.items()})
     dtype, threads = chance.choice(list(LARGEST_ERROR)), chance.choice((1, 2, 3, 4))
-    run = segmented if seed % 8 == 5 else {0: stepwise, 2: drawn}.get(seed % 4, at_once)
+    run = {1: followed, 5: segmented}.get(seed % 8) or {0: stepwise, 2: drawn}.get(seed % 4, at_once)
     dtype = torch.float64 if run is drawn else dtype  # in float32 a draw at the edge between two may be the other
     with open(path, "wb") as file, pytest.MonkeyPatch.context() as patch:
         recorder = Recorder(file, LARGEST_ERROR[dtype])
         patch.setattr(Tensor, "data_ptr", lambda a: recorder.data_ptr(a))
         patch.setattr(library, "code", recorder)
-        patch.setattr(engine, "threads", lambda *_: threads)
+        for module in (engine, window):
+            patch.setattr(module, "threads", lambda *_: threads)
         got = run(case, dtype, seed, "native")
         gc.collect()  # what the library made is freed, which is recorded, too
     error, where = worst(got, run(case, dtype, seed, "reference"))

@@ -12,6 +12,7 @@ from lines import some
 
 import tiny
 import tiny_strokes
+from against_reference import worst
 from hmrnn import kind
 from hmrnn.config import Config, TrainConfig
 from hmrnn.kinds.strokes.files import read_strokes, save_strokes
@@ -20,8 +21,10 @@ from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.presets import PRESETS
 from hmrnn.kinds.strokes.settings import StrokeData, StrokeModelConfig
 from hmrnn.kinds.strokes.strokes import Scale, Strokes
-from hmrnn.kinds.strokes.window import Window, encode_texts
+from hmrnn.kinds.strokes.window import Place, Window, encode_texts
 from hmrnn.nn.context import Condition
+from hmrnn.ops.native import engine
+from hmrnn.ops.native import window as native
 from hmrnn.reading.read import Reader
 from refusals import refused
 
@@ -79,6 +82,46 @@ def test_the_gradient_of_the_window(detects: bool) -> None:
     assert (w.letters.weight.grad[0] == 0).all()
     if not detects:  # the gradient of a detector is straight-through
         assert torch.autograd.gradcheck(lambda x: w(x, TEXT, w.start(B))[1], points(3, B).requires_grad_())
+
+
+@pytest.mark.parametrize("detects", [False, True])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 5, 3), (7, 1, 16), (23, 17, 33)])
+def test_the_library_agrees_with_the_equations(
+    detects: bool, sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    T, B, U = sizes
+    monkeypatch.setattr(native, "threads", lambda *_: 3)
+    torch.manual_seed(T)
+    w, x = Window(9, 13, 7, 5, 2.0, detects).double(), points(T, B).requires_grad_()
+    with torch.no_grad():
+        w.moves.weight.mul_(20)
+        w.moves.bias[[0, 6, 12]] = torch.tensor([10.0, 10.5, 9.5]).double()  # on both sides of the clamp
+    text = torch.randint(1, 10, (B, U)) * (torch.arange(U) <= torch.arange(B)[:, None])
+    start = Place(*(torch.randn_like(a).requires_grad_() for a in w.start(B)))
+    found = []
+    for library in (True, False):
+        monkeypatch.setattr(engine, "takes", lambda a, library=library: library)
+        *outputs, place = w(x, text, start)
+        torch.manual_seed(1)
+        loss = torch.stack([(a * torch.randn_like(a)).sum() for a in (*outputs, *place)]).sum()
+        gradients = torch.autograd.grad(loss, [x, *start, *w.parameters()])
+        found.append({str(i): a.detach() for i, a in enumerate((*outputs, *place, *gradients))})
+    error, where = worst(*found)
+    assert error < 1e-10, where
+
+
+def test_far_letters_and_large_numbers_make_no_nan() -> None:
+    w = window(True).float()
+    with torch.no_grad():
+        w.moves.weight.mul_(1e4)
+        w.moves.bias.copy_(torch.tensor([99.0, -99, 99, -99, 99, 5, 1]))
+    x = (1e3 * points(50, B).float()).requires_grad_()
+    *outputs, place = w(x, TEXT, w.start(B))
+    assert place.at.max() > 1e5
+    gradients = torch.autograd.grad(sum(a.sum() for a in (*outputs, *place)), [x, *w.parameters()])
+    assert all(a.isfinite().all() for a in (*outputs, *place, *gradients))
+    with refused():
+        w(x, TEXT, w.start(B + 1))
 
 
 def test_pieces_and_single_steps_make_the_whole() -> None:

@@ -10,9 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hmrnn import ops
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.mixture import POINT_SIZE
 from hmrnn.ops.estimators import straight_through
+from hmrnn.ops.native import engine
+from hmrnn.ops.native import window as native
 
 
 class Place(NamedTuple):
@@ -78,16 +81,22 @@ class Window(nn.Module):
         Returns h (T, B, size), what the window shows (T, B, width), its weights (T, B, U) and the place after.
         """
         with torch.autocast(x.device.type, enabled=False):
-            return self._read(x.to(self.moves.weight.dtype), text, place)
+            x, letters = x.to(self.moves.weight.dtype), self.letters(text)  # (B, U, width)
+            if torch.compiler.is_compiling() or ops.why_plain_torch() is not None or not engine.takes(x):
+                h, read, shown, c, at = self._read(x, letters, place)
+            else:
+                cell, moves = self.cell, self.moves
+                weight, bias = torch.cat([cell.weight_ih, cell.weight_hh], dim=1), cell.bias_ih + cell.bias_hh
+                h, read, shown, c, at = native.follow(x, letters, weight, bias, moves.weight, moves.bias, place)
+        return h, read, shown, Place(h[-1], read[-1], c[-1], at[-1])
 
-    def _read(self, x: Tensor, text: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor, Place]:
-        cell, K = self.cell, self.components
-        letters = self.letters(text)  # (B, U, width)
-        u = torch.arange(text.shape[1], device=x.device, dtype=x.dtype)
+    def _read(self, x: Tensor, letters: Tensor, place: Place) -> tuple[Tensor, ...]:
+        """As :func:`hmrnn.ops.native.window.follow`, in plain PyTorch."""
+        K, u = self.components, torch.arange(letters.shape[1], device=x.device, dtype=x.dtype)
         h, read, c, at = place
-        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        found = []
         for point in x:
-            h, c = cell(torch.cat([point, read], dim=1), (h, c))
+            h, c = self.cell(torch.cat([point, read], dim=1), (h, c))
             said = self.moves(h)
             alpha, beta, step = said[:, : 3 * K].clamp(max=10).exp().chunk(3, dim=1)
             if self.detects:
@@ -96,9 +105,8 @@ class Window(nn.Module):
             at = at + step
             shown = (alpha[..., None] * torch.exp(-beta[..., None] * (at[..., None] - u).square())).sum(1)  # (B, U)
             read = torch.bmm(shown[:, None], letters)[:, 0]
-            found.append((h, read, shown))
-        steps = [torch.stack(parts) for parts in zip(*found)]
-        return steps[0], steps[1], steps[2], Place(h, read, c, at)
+            found.append((h, read, shown, c, at))
+        return tuple(map(torch.stack, zip(*found)))
 
 
 def alphabet_of(texts: Sequence[str]) -> tuple[str, ...]:

@@ -79,6 +79,18 @@ def freed_with(owner: object, made: ctypes.c_void_p) -> ctypes.c_void_p:
     return made
 
 
+def takes(a: Tensor) -> bool:
+    """Whether the library computes with tensors such as ``a``."""
+    return a.device.type == "cpu" and a.dtype in (torch.float32, torch.float64) and library.why_not() is None
+
+
+def check(dtype: torch.dtype, wanted: Iterable[tuple[str, Tensor | None, tuple[int, ...]]]) -> None:
+    """Refuse tensors of other shapes or dtypes, which the library could not read."""
+    for name, a, shape in wanted:
+        if a is not None and (a.shape != shape or a.dtype != dtype or a.device.type != "cpu"):
+            raise InputError(f"{name} must be {dtype} {shape} on cpu; got {a.dtype} {tuple(a.shape)} on {a.device}")
+
+
 class Network:
     """The weights of a network, packed for the library."""
 
@@ -120,11 +132,16 @@ def threads(T: int, B: int, work: int) -> int:
 class Streamed(State):
     """A state with the packed weights of the pass or step that it comes from, for the next one.
 
-    A state made from it by ``_replace``, ``detach`` or a copy has none. Changes of weights are noticed by autograd's
+    A state made from it by ``detach`` or a copy has none. Changes of weights are noticed by autograd's
     version counters, which do not count changes by ``.data``, NumPy or a fused optimizer.
     """
 
     network: Network | None = None
+
+    def _replace(self, **parts: Any) -> Streamed:
+        made = super()._replace(**parts)
+        made.network = self.network
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         return State, tuple(self)  # which torch.load reads
@@ -324,9 +341,7 @@ def _check(given: _Given, x: Tensor, weights: Sequence[LayerWeights], state: Sta
         if any(len({a is None for a in group}) > 1 for group in groups):
             raise InputError(f"layer {l} must have all gains or none, and all of D1, d1, D2 and d2 or none of them")
         wanted += [(f"{name}.{l}", a, shape) for name, a, shape in zip(w._fields, w, shapes)]
-    for name, a, shape in wanted:
-        if a is not None and (a.shape != shape or a.dtype != b.dtype or a.device.type != "cpu"):
-            raise InputError(f"{name} must be {b.dtype} {shape} on cpu; got {a.dtype} {tuple(a.shape)} on {a.device}")
+    check(b.dtype, wanted)
     if (d := given.drawing) is not None:
         _check_drawing(d, T, B, x, given.indices, sizes)
     if given.indices is not None and T * B > 0:

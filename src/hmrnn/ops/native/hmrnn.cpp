@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "segmental.h"
+#include "window.h"
 
 #if defined(__SSE__)
 #include <immintrin.h>
@@ -65,7 +66,7 @@ Held *guarded(F f) {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-EXPORT int hm_version() { return 3; }
+EXPORT int hm_version() { return 4; }
 
 // A network of L layers, whose weights stay as they are. Null here and below: it failed.
 EXPORT Held *hm_network(int doubles, int L, const int64_t *words) {
@@ -94,6 +95,15 @@ EXPORT Held *hm_spell(int doubles, const int64_t *words) {
     return guarded([&]() -> Held * {
         if (doubles) return new Spelling<double>(Words(words));
         return new Spelling<float>(Words(words));
+    });
+}
+
+// A pass of the window over letters, or back through one.
+EXPORT Held *hm_window(int doubles, const int64_t *words) {
+    return guarded([&] {
+        static Held done;
+        doubles ? (void)Window<double>(Words(words)) : (void)Window<float>(Words(words));
+        return &done;
     });
 }
 

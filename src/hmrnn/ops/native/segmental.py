@@ -9,16 +9,11 @@ from torch import Tensor
 
 from hmrnn.errors import InputError
 from hmrnn.ops.interface import first_only
-from hmrnn.ops.native import library
-from hmrnn.ops.native.engine import call, freed_with, plain, words
+from hmrnn.ops.native.engine import call, check, freed_with, plain, words
+from hmrnn.ops.native.engine import takes as takes
 
 LEAST = 1e-6
 """The speller has no gradient, in float32, where that of its scores is below this share of the largest one."""
-
-
-def takes(a: Tensor) -> bool:
-    """Whether the library computes with tensors such as ``a``."""
-    return a.device.type == "cpu" and a.dtype in (torch.float32, torch.float64) and library.why_not() is None
 
 
 def sums(scores: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,12 +48,10 @@ def spell(
     """The log-probability of each symbol and the score of an end before it, both (K, N); 0 where there is none."""
     N, H = start.shape
     wanted = [
-        (start, (N, H)), (table, (len(table), 3 * H)), (U, (3 * H, H)), (b, (3 * H,)), (weight, (len(weight), H)),
-        (offset, (len(weight),)), *([] if mask is None else [(mask, (N, H))]),
+        ("start", start, (N, H)), ("table", table, (len(table), 3 * H)), ("U", U, (3 * H, H)), ("b", b, (3 * H,)),
+        ("weight", weight, (len(weight), H)), ("offset", offset, (len(weight),)), ("mask", mask, (N, H)),
     ]  # fmt: skip
-    for a, shape in wanted:
-        if a.shape != shape or a.dtype != start.dtype or a.device != start.device:
-            raise InputError(f"expected {start.dtype} {shape} on cpu; got {a.dtype} {tuple(a.shape)} on {a.device}")
+    check(start.dtype, wanted)
     for indices, most in ((read, len(table)), (symbols, len(weight) - 1)):
         if indices.shape != (len(read), N) or indices.dtype != torch.int64 or bool((indices >= most).any()):
             raise InputError(f"symbols must be int64 {(len(read), N)} below {most}; got {tuple(indices.shape)}")
