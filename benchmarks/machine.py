@@ -13,13 +13,12 @@ from typing import Any
 import torch
 
 from hmrnn import __version__
+from hmrnn.utils import devices
 
 
 def hardware(device: str) -> str:
     """The name of this machine in a table."""
-    if device == "cuda":
-        return torch.cuda.get_device_name()
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} thread(s)"
+    return devices.hardware(torch.device(device))
 
 
 def environment(device: str) -> dict[str, Any]:

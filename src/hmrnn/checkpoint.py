@@ -37,6 +37,8 @@ FORMAT = 1
 NAME = re.compile(r"(best|last)-(\d{8,})|\.(best|last)-(\d{8,})\.(old|new)")
 """Names of checkpoints of a run. .NAME.new is being written; .NAME.old was renamed while NAME was being replaced."""
 REQUIRED = ("model.safetensors", "config.json", "input.json")
+MODEL = (*REQUIRED, "manifest.json")
+"""The files of a model."""
 TRAINING = ("training.safetensors", "training.json")
 FILES = (*REQUIRED, *TRAINING)
 LARGEST_MANIFEST = 1 << 16

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import huggingface_hub
 import pytest
-from huggingface_hub import constants
+import torch
+from huggingface_hub import ModelCard, constants
 
 import hmrnn
 import tiny
 from hmrnn import InputError
-from hmrnn.pretrained import hub
+from hmrnn.checkpoint import MODEL
 from hmrnn.pretrained.bundled import FOLDER
+from hmrnn.utils import hub
 
 SHA = "a" * 40
 
@@ -35,6 +38,36 @@ class Answer(BaseHTTPRequestHandler):
     server: Hub
 
     def log_message(self, *what: object) -> None: ...
+
+    def do_POST(self) -> None:
+        parts, body = (
+            self.path.split("?")[0].strip("/").split("/"),
+            self.rfile.read(int(self.headers["Content-Length"])),
+        )
+        name, says = (
+            "/".join(parts[2:4]),
+            {
+                "url": f"{constants.ENDPOINT}/ann/mine",
+                "commitUrl": f"{constants.ENDPOINT}/ann/mine/commit/{SHA}",
+                "commitOid": SHA,
+                "errors": [],
+                "warnings": [],
+            },
+        )
+        if parts[:3] == ["api", "repos", "create"]:
+            given = json.loads(body)
+            if given["organization"] == "eve":
+                return self.say(403, b"{}", {"X-Error-Message": "not yours"})
+            self.server.repositories.setdefault(f"{given['organization']}/{given['name']}", {})
+        elif parts[-2:-1] == ["preupload"]:
+            files = json.loads(body)["files"]
+            says |= {"files": [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]}
+        elif parts[-2:-1] == ["commit"]:
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    content = base64.b64decode(line["value"]["content"])
+                    self.server.repositories[name][line["value"]["path"]] = content
+        return self.say(200, json.dumps(says).encode(), {})
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -62,7 +95,7 @@ class Answer(BaseHTTPRequestHandler):
         for header, value in {**headers, "Content-Length": str(len(content))}.items():
             self.send_header(header, value)
         self.end_headers()
-        if self.command == "GET":
+        if self.command != "HEAD":
             self.wfile.write(content)
 
 
@@ -93,7 +126,7 @@ def test_a_model_is_fetched(server: Hub, address: str) -> None:
 
 
 def test_a_fetched_model_is_read_offline(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.download("hf://ann/novel")
+    hub.download("hf://ann/novel", MODEL)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     server.asked.clear()
     hmrnn.load("hf://ann/novel@" + SHA)
@@ -102,8 +135,8 @@ def test_a_fetched_model_is_read_offline(server: Hub, monkeypatch: pytest.Monkey
 
 def test_only_the_files_of_a_model_are_fetched(server: Hub) -> None:
     server.repositories["ann/novel"] |= {"pytorch_model.bin": b"\x80pickle", "../up.json": b"{}", "hmrnn.py": b"1 / 0"}
-    folder = hub.download("hf://ann/novel")
-    assert {path.name for path in folder.iterdir()} == {*hub.FILES}
+    folder = hub.download("hf://ann/novel", MODEL)
+    assert {path.name for path in folder.iterdir()} == {*MODEL}
     assert not [path for path in server.asked if path.endswith((".bin", ".py", "up.json"))]
 
 
@@ -127,17 +160,36 @@ def test_hostile_models_are_refused(server: Hub) -> None:
         hmrnn.load("hf://ann/novel")
 
 
-def test_a_model_is_pushed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: dict[str, object] = {}
+def test_a_model_is_pushed_whole(server: Hub) -> None:
+    model = hmrnn.load("novel-small")
+    assert model.push_to_hub("ann/mine", license="mit", facts={"F1 of level 1": 0.97}) == "hf://ann/mine"
+    sent = server.repositories["ann/mine"]
+    assert {*sent} == {*MODEL, "README.md"}
+    card = ModelCard(sent["README.md"].decode())
+    assert (card.data.license, card.data.library_name) == ("mit", "hmrnn")
+    assert "# mine\n" in card.text
+    assert "| F1 of level 1 | 0.97 |\n" in card.text
+    found = hmrnn.TextModel.from_pretrained("ann/mine")
+    assert found.segment("The boats.").ends(1) == model.segment("The boats.").ends(1)
+    with pytest.raises(InputError):
+        hmrnn.StrokeModel.from_pretrained("ann/mine")
 
-    class Api:
-        def create_repo(self, name: str, **how: object) -> None:
-            sent["name"] = name
 
-        def upload_folder(self, *, repo_id: str, folder_path: Path, **how: object) -> None:
-            sent.update({path.name: path.read_bytes() for path in folder_path.iterdir()})
+@pytest.mark.parametrize("kind", [hmrnn.HMLSTM, hmrnn.nn.LSTM])
+def test_a_network_is_pushed_and_fetched(server: Hub, kind: Any) -> None:
+    rnn = kind(3, 4, 2)
+    assert rnn.push_to_hub("ann/rnn", license="mit") == "hf://ann/rnn"
+    for name in ("ann/rnn", "hf://ann/rnn", "ann/rnn@v1"):
+        found = kind.from_pretrained(name)
+        assert all(map(torch.equal, found.parameters(), rnn.parameters()))
+    assert ModelCard(server.repositories["ann/rnn"]["README.md"].decode()).data.license == "mit"
+    with pytest.raises(InputError):
+        kind.from_pretrained("ann/novel")
 
-    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
-    assert hmrnn.load("novel-small").push_to_hub("ann/mine") == "hf://ann/mine"
-    assert sent.pop("name") == "ann/mine"
-    assert {*sent} == {*hub.FILES, "README.md"}
+
+@pytest.mark.parametrize("name", ["eve/mine", "a/b/c", "../up", ""])
+def test_what_cannot_be_pushed_is_refused_in_a_line(server: Hub, name: str) -> None:
+    for model in (hmrnn.load("novel-small"), hmrnn.HMLSTM(3, 4, 2)):
+        with pytest.raises(InputError) as refused:
+            model.push_to_hub(name)
+        assert "\n" not in str(refused.value)

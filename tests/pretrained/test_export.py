@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,26 @@ def test_a_card_is_carried_along(run: Path, tmp_path: Path, capsys: pytest.Captu
     assert (export(tmp_path / "large", tmp_path / "copy") / "README.md").read_text() == mine.read_text()
     rounded = (export(tmp_path / "large", tmp_path / "small", half=True) / "README.md").read_text()
     assert rounded == mine.read_text() + "\nIn this copy the weights are rounded to 16 bits.\n"
+
+
+def test_a_card_has_what_the_run_says_of_this_model_only(run: Path, tmp_path: Path) -> None:
+    model = hmrnn.load(run)
+    card = (model.save_pretrained(tmp_path / "mine", license="mit", facts={"F1": 0.5}) / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: hmrnn\nlicense: mit\n")
+    for row in (
+        r"validation \| \d\.\d+ bits per .* epochs",
+        r"hardware \| .* CPU, .* minutes",
+        r"F1 \| 0\.5",
+        ".* \\| mit",
+    ):
+        assert re.search(rf"^\| {row}.* \|$", card, re.MULTILINE), row
+    model.network.softmax.bias.data.add_(1)
+    other = (model.save(tmp_path / "other") / "README.md").read_text()
+    assert "| validation |" not in other
+    assert "| hardware |" not in other
+    assert hmrnn.TextModel.from_pretrained(tmp_path / "mine").score(TEXT) == hmrnn.load(run).score(TEXT)
+    with refused():
+        hmrnn.StrokeModel.from_pretrained(tmp_path / "mine")
 
 
 def test_where_the_data_were_stays_private(tmp_path: Path) -> None:

@@ -87,6 +87,9 @@ class Bidirectional(Network):
         self.ahead: Any = ahead
         self.back: Any = back
 
+    def _arguments(self) -> dict[str, Any]:
+        return {**self.ahead._arguments(), "bidirectional": True}
+
     @property
     def directions(self) -> tuple[Any, Any]:
         return self.ahead, self.back

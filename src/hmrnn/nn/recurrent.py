@@ -16,6 +16,7 @@ from hmrnn.config.checks import Count, Share, types_of
 from hmrnn.errors import InputError
 from hmrnn.nn.checks import Sizes, argument
 from hmrnn.nn.output import Lengths, Output, as_given
+from hmrnn.nn.shared import Shared
 from hmrnn.ops import State, Symbols, autocast_dtype
 from hmrnn.ops.interface import readable, within
 
@@ -37,7 +38,7 @@ class Pass(NamedTuple):
     boundaries: Tensor | None = None
 
 
-class Network(nn.Module):
+class Network(Shared):
     """The base of recurrent networks of one and of two directions."""
 
     input_size: int
@@ -89,15 +90,13 @@ class Network(nn.Module):
         embedding: Tensor | None = None,
     ) -> Any:
         packed = x if isinstance(x, PackedSequence) else None
-        if packed is not None:
-            if lengths is not None:
-                raise InputError("lengths must be None when x is a PackedSequence, which has its own")
-            x, lengths = pad_packed_sequence(packed, self.batch_first)
         alone = packed is None and isinstance(x, Tensor) and x.dim() == (2 if embedding is None else 1)
         alone = alone and (embedding is not None or x.shape[1] == self.input_size)
+        if lengths is not None and (alone or packed is not None):
+            raise InputError("lengths must be None for a PackedSequence, which has its own, and for x without a batch")
+        if packed is not None:
+            x, lengths = pad_packed_sequence(packed, self.batch_first)
         if alone:
-            if lengths is not None:
-                raise InputError("lengths must be None when x has no batch dimension; leave out what is beyond the end")
             batch = 0 if self.batch_first else 1
             x = x.unsqueeze(batch)
             state = None if state is None else self.as_state(state).apply(lambda a: a.unsqueeze(0))
@@ -216,6 +215,9 @@ class Recurrent(Network):
         self._made: dict[str, Any] = {"device": device, "dtype": dtype}
         for name, kind in arguments(type(self)).items():
             setattr(self, name, argument(name, getattr(self, name), kind))
+
+    def _arguments(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
 
     def extra_repr(self) -> str:
         """The arguments that have no default, and those that differ from theirs."""

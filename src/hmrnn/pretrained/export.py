@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from hmrnn.errors import InputError
 from hmrnn.nn.predictor import shown_sizes
 from hmrnn.pretrained.load import load, locate
 from hmrnn.training.metrics import read_metrics
-from hmrnn.utils import files
+from hmrnn.utils import files, hub
 
 CARD = "README.md"
 ROUNDED = b"\nIn this copy the weights are rounded to 16 bits.\n"
@@ -40,26 +40,28 @@ def export(source: str | Path, out: str | Path, *, half: bool = False) -> Path:
         text = card.read_bytes() + ROUNDED * rounded if card.is_file() else None
     except OSError as error:
         raise InputError(f"the card {card} cannot be read: {error.strerror}; repair or remove it") from error
-    return write(out, saved._replace(weights=weights), parameters, _validation(directory, saved), text)
+    return write(out, saved._replace(weights=weights), parameters, of_run(directory, saved), text=text)
 
 
 def write(
     out: str | Path,
     saved: Checkpoint,
     parameters: Iterable[str],
-    validation: str | None = None,
+    facts: Mapping[str, object],
+    license: str | None = None,
     text: bytes | None = None,
 ) -> Path:
-    """Write a model to the new directory ``out``; ``text`` is the card to keep.
+    """Write a model to the new directory ``out``.
 
-    ``parameters`` are the names of those weights that training changes.
+    ``parameters`` are the names of those weights that training changes. ``text`` is the card to keep, ``facts`` are
+    further rows of a new one.
     """
     out = check_new(Path(out))
     ready = saved._replace(config=_without_places(saved.config))
     try:
         checkpoint.write(out, ready)
-        own = files.shown(_card(out.name, ready, parameters, validation)).encode() if text is None else text
-        (out / CARD).write_bytes(own)
+        new = hub.card(out.name, license, files.shown(_facts(ready, parameters, facts, license)))
+        (out / CARD).write_bytes(new if text is None else text)
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; choose another directory") from error
     return out
@@ -83,17 +85,26 @@ def _half(name: str, weight: Tensor) -> Tensor:
     return rounded
 
 
-def _validation(directory: Path, saved: Checkpoint) -> str | None:
-    """The validation result of a checkpoint, from the metrics of its run; None if they are not there."""
-    metrics, measure = directory.parent / "metrics.jsonl", kind.of(saved.config).measure(saved.reads)
+def of_run(source: str | Path | None, saved: Checkpoint) -> dict[str, str]:
+    """What the metrics of the run in ``source`` say of ``saved``; nothing if it is not the run's model."""
+    if source is None or not os.path.isdir(source):
+        return {}
+    directory, measure = checkpoint.find(Path(source)), kind.of(saved.config).measure(saved.reads)
+    metrics = directory.parent / "metrics.jsonl"
     if not checkpoint.NAME.fullmatch(directory.name) or not metrics.exists():
-        return None
+        return {}
+    stored = checkpoint.read(directory).weights
+    if any(not torch.equal(stored[name], weight.cpu()) for name, weight in saved.weights.items()):
+        return {}
+    seconds = 0.0
     for line in read_metrics(metrics):
+        seconds = line.get("seconds", seconds)
         if line["event"] == "valid" and line["step"] == checkpoint.step_of(directory):
             result = f"{line[measure.unit]:.4f} {measure.unit} per {measure.per}"
             rates = f"; boundary rates {', '.join(f'{rate:.3f}' for rate in line['rates'])}" if line["rates"] else ""
-            return f"{result} after {line['epoch']:.2f} epochs{rates}"
-    return None
+            ran = {"hardware": f"{line['hardware']}; {seconds / 60:.1f} minutes"} if "hardware" in line else {}
+            return {"validation": f"{result} after {line['epoch']:.2f} epochs{rates}", **ran}
+    return {}
 
 
 def _without_places(config: Config) -> Config:
@@ -110,8 +121,8 @@ def _without_places(config: Config) -> Config:
     return replaced(config, names)
 
 
-def _card(name: str, saved: Checkpoint, parameters: Iterable[str], validation: str | None) -> str:
-    """A card with the facts that the checkpoint holds, and a note on what its author has to add."""
+def _facts(saved: Checkpoint, parameters: Iterable[str], more: Mapping[str, object], license: str | None) -> str:
+    """The card's table of what the checkpoint holds and ``more``, and a note on what its author has to add."""
     model, data, train = saved.config.model, saved.config.data, saved.config.train
     sizes = model.hidden_size * (model.num_layers if len(model.hidden_size) == 1 else 1)
     weights = [saved.weights[name] for name in parameters]
@@ -122,12 +133,13 @@ def _card(name: str, saved: Checkpoint, parameters: Iterable[str], validation: s
         "trained on": ", ".join((f"format `{data.format}`", *(f"`{path}`" for path in data.path))),
         "started from": train.start_from and f"`{train.start_from}`",
         "training": f"at most {train.epochs} epochs, seed {train.seed}; all settings are in `config.json`",
-        "validation": validation,
+        **more,
+        "licence of the weights": license,
     }
     rows = "".join(f"| {what} | {value} |\n" for what, value in facts.items() if value is not None)
     return (
-        f"# {name}\n\nA model for hmrnn. `hmrnn.load` reads the folder that this card is in.\n\n"
+        "A model for hmrnn. `hmrnn.load` reads the folder that this card is in, and its address on the Hub.\n\n"
         f"| | |\n|---|---|\n{rows}\n"
-        "To be added here: the source of the data, their licence and that of the weights, the intended use, and\n"
-        "results on data that the model was not trained on.\n"
+        f"To be added here: the source of the data, their licence{'' if license else ' and that of the weights'}, the\n"
+        "intended use, and results on data that the model was not trained on.\n"
     )

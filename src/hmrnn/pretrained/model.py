@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
@@ -21,6 +22,7 @@ from hmrnn.kind import InputSpec
 from hmrnn.nn.context import Condition
 from hmrnn.nn.predictor import describe
 from hmrnn.reading.conditions import encode
+from hmrnn.utils import hub
 from hmrnn.utils.devices import find_device
 
 if TYPE_CHECKING:
@@ -120,20 +122,49 @@ class Model:
                 raise InputError(str(error).replace(str(Path(folder, "text")), "the text")) from error
         return found
 
-    def save(self, directory: str | Path) -> Path:
+    def save(
+        self, directory: str | Path, *, license: str | None = None, facts: Mapping[str, object] | None = None
+    ) -> Path:
         """Write the model to a new directory, which :func:`hmrnn.load` reads: safetensors and JSON, no pickle.
 
         Of the paths of the data only the file names are kept. ``hmrnn export`` can also round the weights to 16 bits.
+        The card, README.md, has what is known of the model and its run, and ``facts``, such as an F1.
         """
-        from hmrnn.pretrained.export import write
+        from hmrnn.pretrained.export import of_run, write
 
-        return write(directory, self._checkpoint(), dict(self.network.named_parameters()))
+        saved = self._checkpoint()
+        known = {**of_run(self.source, saved), **(facts or {})}
+        return write(directory, saved, dict(self.network.named_parameters()), known, license)
 
-    def push_to_hub(self, name: str, *, private: bool = False) -> str:
-        """Write the model to the Hub of Hugging Face as ``user/name``; the address that :func:`hmrnn.load` takes."""
-        from hmrnn.pretrained.hub import push
+    save_pretrained = save
 
-        return push(self, name, private=private)
+    @classmethod
+    def from_pretrained(
+        cls: type[M], source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto"
+    ) -> M:
+        """As :func:`hmrnn.load`, of a directory, a bundled model, or ``user/name`` on the Hub."""
+        from hmrnn.pretrained import bundled
+        from hmrnn.pretrained.load import load
+
+        there = os.path.isdir(source) or str(source).startswith(hub.SCHEME) or source in bundled.names()
+        found: M = load(source if there else f"{hub.SCHEME}{source}", device=device, engine=engine)
+        if not isinstance(found, cls):
+            raise InputError(f"{source} is a {type(found).__name__}, not a {cls.__name__}; use hmrnn.load")
+        return found
+
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        private: bool = False,
+        license: str | None = None,
+        facts: Mapping[str, object] | None = None,
+    ) -> str:
+        """Write the model to the Hub of Hugging Face as ``user/name``; the address that :func:`hmrnn.load` takes.
+
+        ``license`` and ``facts`` are for the card, as of :meth:`save`.
+        """
+        return hub.push(lambda folder: self.save(folder, license=license, facts=facts), name, private)
 
     def figure(self, name: str, given: Any, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
         """One of ``figures`` for the segments found in ``given``."""

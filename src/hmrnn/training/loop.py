@@ -12,6 +12,7 @@ from hmrnn.training.finite import Diverged
 from hmrnn.training.processes import agree
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
+from hmrnn.utils.devices import hardware
 from hmrnn.utils.signals import asked_to_stop
 
 
@@ -53,7 +54,7 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
         line = {
             "event": "valid", **where, unit: result.measure, "rates": list(result.rates),
             "updates": list(result.updates), "multiply_adds": result.multiply_adds, "best": best,
-            "learning_rate": trainer.rate(),
+            "learning_rate": trainer.rate(), "hardware": hardware(trainer.device),
         }  # fmt: skip
         line |= {} if result.error is None else {"error": result.error}
         p.metrics_bytes = write_line(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -35,6 +36,13 @@ def find_device(given: Any) -> torch.device:
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:
     """The context in which products are computed in ``precision``: float32 or bf16."""
     return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
+
+
+def hardware(device: torch.device) -> str:
+    """What a device is, in words."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} thread(s)"
 
 
 def choose_device(name: str) -> torch.device:

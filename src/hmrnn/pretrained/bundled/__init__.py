@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from hmrnn.errors import InputError, did_you_mean, no_file
+from hmrnn.utils import hub
 
 FOLDER = Path(__file__).parent
 DEFAULT = "english-small"
@@ -33,10 +34,10 @@ def find(source: str | Path) -> Path:
         )
     if isinstance(source, str) and source in own:
         return FOLDER / source
-    if isinstance(source, str) and source.startswith("hf://"):
-        from hmrnn.pretrained.hub import download
+    if isinstance(source, str) and source.startswith(hub.SCHEME):
+        from hmrnn.checkpoint import MODEL
 
-        return download(source)
+        return hub.download(source, MODEL)
     path = Path(os.path.expanduser(source))
     if os.path.exists(path):  # Path.exists raises an error if the name is too long
         return path
