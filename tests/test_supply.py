@@ -18,6 +18,7 @@ FOR_USERS = [
     *PROJECT["optional-dependencies"]["page"],
     *PROJECT["optional-dependencies"]["demo"],
     *PROJECT["optional-dependencies"]["hub"],
+    *PROJECT["optional-dependencies"]["onnx"],
     *PROJECT["optional-dependencies"]["tensorboard"],
 ]
 OTHERS = [*PROJECT["optional-dependencies"]["test"], *PROJECT["optional-dependencies"]["docs"]]

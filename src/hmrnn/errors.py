@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import importlib
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -58,6 +59,16 @@ def no_file(path: str | os.PathLike[str], hint: str = "", what: str = "file") ->
         if error.errno == errno.ELOOP:
             return InputError(f"{path} is a link in a loop of links, which leads to no {what}; remove or correct it")
     return InputError(f"there is no {what} {path}, or it cannot be reached; check the path{hint}")
+
+
+def installed(module: str, what: str, extra: str) -> Any:
+    """A module of an extra of hmrnn, or one that imports it; InputError, about ``what`` needs it, if it is missing."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.split(".")[0] == "hmrnn":
+            raise
+        raise InputError(f"{what} needs {error.name}: pip install 'hmrnn[{extra}]'") from error
 
 
 def check_not_root(path: str | os.PathLike[str]) -> None:

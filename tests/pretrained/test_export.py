@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -197,3 +198,11 @@ def test_the_page_uses_it_where_no_model_is_named(folder: Path) -> None:
     (entry,) = shelf.open_shelf([bundled.DEFAULT])
     assert entry.name == "english-small"
     assert entry.model.score(TEXT) == hmrnn.load("english-small").score(TEXT)
+
+
+def test_without_the_library_onnx_is_refused(
+    command: tiny.Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    assert "hmrnn[onnx]" in command.refused("export -m english-small --onnx", tmp_path / "file.onnx")
+    assert not (tmp_path / "file.onnx").exists()

@@ -185,6 +185,7 @@ class ExportArguments(OfModels):
     """Write a model to a directory of its own: weights, config, vocabulary and a card, without training state.
 
     hmrnn export -m runs/book --out book-small --half
+    hmrnn export -m runs/book --onnx book.onnx
     """
 
     model: str = option(dataclasses.MISSING, "MODEL", "-m")
@@ -193,10 +194,12 @@ class ExportArguments(OfModels):
     """The directory to write, which must not exist."""
     half: bool = option(False, needs="out")
     """Round the weights to 16 bits, which halves the size."""
+    onnx: str | None = option(None, "FILE")
+    """A file to write one step of the model to, for onnxruntime: pip install 'hmrnn[onnx]'."""
 
     def check(self) -> None:
         super().check()
-        if self.out is None and not self.own():
+        if self.out is None and self.onnx is None and not self.own():
             raise InputError("--out names the directory to write; give it")
 
     def own(self) -> list[str]:

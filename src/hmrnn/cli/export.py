@@ -7,11 +7,15 @@ from hmrnn.cli.arguments import ExportArguments
 from hmrnn.cli.terminal import say
 from hmrnn.pretrained.export import CARD, export
 from hmrnn.pretrained.load import locate
+from hmrnn.pretrained.onnx import write_step
 
 
 def run(arguments: ExportArguments) -> int:
     if arguments.own():
         models.run("export", arguments)
+    if arguments.onnx is not None:
+        path = write_step(arguments.model, arguments.onnx)
+        say(f"wrote {path}: {path.stat().st_size:,} bytes")
     return 0 if arguments.out is None else _export(arguments, arguments.out)
 
 

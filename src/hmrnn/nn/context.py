@@ -33,11 +33,11 @@ class Condition(NamedTuple):
 
     def chosen(self, rows: Sequence[int]) -> Condition:
         """The condition of some of the sequences; one that all share stays as it is."""
-        return Condition(*(a[list(rows)] if a is not None and len(a) > 1 else a for a in self))
+        return Condition(*(a[list(rows)] if a is not None and a.shape[0] > 1 else a for a in self))
 
     def expanded(self, B: int) -> Condition:
         """The condition of one sequence, for B sequences."""
-        return Condition(*(a.expand(B, *a.shape[1:]) if a is not None and len(a) == 1 else a for a in self))
+        return Condition(*(a.expand(B, *a.shape[1:]) if a is not None and a.shape[0] == 1 else a for a in self))
 
 
 class Context(nn.Module):

@@ -269,6 +269,18 @@ class Predictor(nn.Module):
         condition = self._conditioned(condition, (batch_size,))
         return self.context.initial_state(self.rnn, condition, batch_size)
 
+    def example(self, B: int) -> tuple[Tensor, Condition]:
+        """A step of B sequences and their condition, to trace the network with."""
+        m, like = self.config, self.rnn.parameter
+        value = torch.zeros(B, dtype=torch.int64) if m.classes else like.new_zeros(B, m.condition_numbers)
+        clock = None if m.time == "none" else like.new_zeros(B)
+        x = self.as_input(np.zeros((B, *self.step_shape), np.int64))
+        return x, Condition(value if m.conditioned else None, clock)
+
+    def beside(self, state: State, condition: Condition) -> dict[str, Tensor]:
+        """By name, what a traced step gives beside the prediction, (B, ...)."""
+        return {}
+
     def as_input(self, steps: np.ndarray) -> Tensor:
         """Steps as the model reads them, on its device: indices of symbols, checked, or numbers in its dtype."""
         if not self._symbols:

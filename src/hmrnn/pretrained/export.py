@@ -57,7 +57,7 @@ def write(
     further rows of a new one.
     """
     out = check_new(Path(out))
-    ready = saved._replace(config=_without_places(saved.config))
+    ready = saved._replace(config=without_places(saved.config))
     try:
         checkpoint.write(out, ready)
         new = hub.card(out.name, license, files.shown(_facts(ready, parameters, facts, license)))
@@ -107,7 +107,7 @@ def of_run(source: str | Path | None, saved: Checkpoint) -> dict[str, str]:
     return {}
 
 
-def _without_places(config: Config) -> Config:
+def without_places(config: Config) -> Config:
     """``config`` with names instead of the paths of data files and of the model it started from; without the cache."""
     names: dict[str, Any] = {"data.path": tuple(Path(path).name for path in config.data.path)}
     if condition := getattr(config.data, "condition", None):

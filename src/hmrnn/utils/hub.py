@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, installed
 
 SCHEME = "hf://"
 LARGEST = 8 << 30
@@ -55,13 +55,9 @@ def card(name: str, license: str | None, text: str) -> bytes:
 @contextlib.contextmanager
 def _library(failed: str) -> Iterator[Any]:
     """The library of the Hub, whose exceptions become one: those of HTTP, of names, of files, and its own."""
+    installed("huggingface_hub.constants", "a model on the Hub", "hub")
     try:
-        import huggingface_hub
-        import huggingface_hub.constants
-    except ImportError as error:
-        raise InputError("models on the Hub need: pip install hmrnn[hub]") from error
-    try:
-        yield huggingface_hub
+        yield installed("huggingface_hub", "a model on the Hub", "hub")
     except InputError:
         raise
     except Exception as error:

@@ -126,6 +126,13 @@ class HandwritingModel(Predictor):
         past = self.window.past(self._parts(state)[0], text).cpu()
         return halts & (past > -0.5) | (drawn[:, POINT_SIZE - 1] > 0) & (past > 0.5)
 
+    def example(self, B: int) -> tuple[Tensor, Condition]:
+        x, condition = super().example(B)
+        return x, condition if self.window is None else condition._replace(text=torch.ones(B, 16, dtype=torch.int64))
+
+    def beside(self, state: State, condition: Condition) -> dict[str, Tensor]:
+        return {} if self.window is None else {"past": self.window.past(self._parts(state)[0], self._text(condition))}
+
     def _parts(self, state: State) -> tuple[Place, State]:
         """The place of the window and the state of the layers."""
         L = self.rnn.num_layers
