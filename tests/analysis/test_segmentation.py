@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+import hmrnn
 from hmrnn import Operation
 from hmrnn.analysis.render import visible
 from hmrnn.analysis.segmentation import Segmentation, Updates
@@ -336,3 +337,14 @@ def test_regroup_gives_the_result_for_other_symbols() -> None:
     first = found.regroup(("\ufeff", "…", "a"), np.array([0, 3, 1]))
     assert first.norms[0].tolist() == [0, 0]
     assert first.boundaries.T.tolist() == [[0, 1, 0]]
+
+
+def test_rows_are_the_segments_of_every_level() -> None:
+    found = hmrnn.load("novel-small").segment("The boats came back at night.")
+    rows = found.rows()
+    for level in (1, 2):
+        own = [row for row in rows if row["level"] == level]
+        assert [(row["start"], row["end"]) for row in own] == found.spans(level)
+        assert [row["text"] for row in own] == found.segments(level)
+        ends = [row["end"] - 1 for row in own]
+        assert [row["probability"] for row in own] == found.probabilities[ends, level - 1].tolist()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
 import polars
 import pytest
+import torch
 
 import hmrnn
+import tiny
 from labelled import LABELS, NUMBERS, SMALL, TEXTS
 
 
@@ -22,6 +25,21 @@ def test_columns_are_as_good_as_lists(table: Any) -> None:
     model = hmrnn.load("novel-small")
     both = zip(model.segment_many(frame["text"]), model.segment_many(TEXTS))
     assert all(ours.ends(1) == theirs.ends(1) for ours, theirs in both)
+
+
+@pytest.mark.parametrize("table", [pandas.DataFrame, polars.DataFrame])
+def test_a_column_is_trained_on_and_segments_are_a_table(table: Any, tmp_path: Path) -> None:
+    run = tiny.config(device="cpu")
+    lines = tiny.text(2000).split(" ")
+    frame = table({"text": lines})
+    wanted = hmrnn.train(run, data=lines)
+    for data in (frame["text"], frame.to_dict("records") if table is pandas.DataFrame else frame.iter_rows(named=True)):
+        model = hmrnn.train(run, data=data)
+        assert all(map(torch.equal, model.network.parameters(), wanted.network.parameters()))
+    found = hmrnn.load("novel-small").segment("The boats came back.")
+    rows = table(found.rows())
+    assert list(rows.columns) == ["level", "start", "end", "text", "probability"]
+    assert list(rows["text"]) == [*found.segments(1), *found.segments(2)]
 
 
 def test_series_of_an_index_that_does_not_begin_at_zero() -> None:

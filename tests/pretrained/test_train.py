@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import hmrnn
 import tiny
@@ -15,6 +17,8 @@ from hmrnn import kind
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.training.rundir import RunDirectory
+from hmrnn.utils import files
+from refusals import refused
 
 PRESETS = kind.presets()
 
@@ -117,3 +121,38 @@ def test_a_kind_of_another_package_is_a_run_like_others(monkeypatch: pytest.Monk
     assert model.config == run == Config.load("runs/tunes")
     assert tiny.hmrnn("train", "run.toml", "--out", "again", "--no-report") == 0
     assert tiny.contents(Path("again")) == tiny.contents(Path("runs/tunes"))
+
+
+def test_texts_are_trained_on_as_their_file_is(story: Path) -> None:
+    lines = (story / "story.txt").read_text().split()
+    (story / "story.txt").write_text("".join(f"{line}\n" for line in lines))
+    wanted = hmrnn.train(of_story(), out="runs/file")
+    given = {"list": lines, "generator": iter(lines), "rows": [{"text": line, "n": 1} for line in lines]}
+    for name, data in given.items():
+        model = hmrnn.train(tiny.config(device="cpu"), data=data, out=f"runs/{name}")
+        assert Path(f"runs/{name}.txt").read_text().splitlines() == lines
+        assert all(map(torch.equal, model.network.parameters(), wanted.network.parameters()))
+    with refused():
+        hmrnn.train(tiny.config(device="cpu"), data=lines, out="runs/list")
+    Path("runs/new.txt").write_text("mine")
+    with refused():
+        hmrnn.train(tiny.config(device="cpu"), data=lines, out="runs/new")
+    hmrnn.train("runs/list", out="runs/list", resume=True)
+    kept = hmrnn.train(tiny.config(device="cpu"), data=lines)
+    assert kept.source is None
+    assert not Path(kept.config.data.path[0]).exists()
+
+
+@pytest.mark.parametrize("data", [[1], [{"words": "a"}], [None], ["a", float("nan")]])
+def test_what_is_no_text_is_refused_and_leaves_no_file(data: list[Any]) -> None:
+    with refused("data"):
+        hmrnn.train(tiny.config(device="cpu"), data=data, out="runs/new")
+    assert not [*Path("runs").iterdir()]
+
+
+def test_a_generator_need_not_fit_in_memory(tmp_path: Path) -> None:
+    tracemalloc.start()
+    path = files.spool((f"{number} " * 10_000 for number in range(400)), tmp_path / "large.txt")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert path.stat().st_size > 14_000_000 > 20 * peak

@@ -200,6 +200,18 @@ class Segmentation:
         """The text of each segment of a level."""
         return [joined(self.symbols[start:end]) for start, end in self.spans(level)]
 
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per segment of every level, for a table: ``pandas.DataFrame(found.rows())``.
+
+        ``start`` and ``end`` count symbols, and ``probability`` is that of its end.
+        """
+        return [
+            {"level": level, "start": start, "end": end, "text": joined(self.symbols[start:end]),
+             "probability": float(self.probabilities[end - 1, level - 1])}
+            for level in range(1, self.levels + 1)
+            for start, end in self.spans(level)
+        ]  # fmt: skip
+
     def words(self, level: int = 1) -> list[str]:
         """The segments of a level without the white space at their edges, and without those that are white space."""
         return [word for word in (segment.strip() for segment in self.segments(level)) if word]

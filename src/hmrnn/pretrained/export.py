@@ -71,7 +71,7 @@ def check_new(out: Path) -> Path:
     """``out`` with the home directory for ``~``; InputError if it exists."""
     out = Path(os.path.expanduser(out))
     if os.path.lexists(out):
-        raise InputError(f"{out} exists already; choose another directory")
+        raise InputError(f"{out} exists already; choose another name")
     return out
 
 

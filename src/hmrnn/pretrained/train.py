@@ -14,14 +14,17 @@ import torch
 from hmrnn import checkpoint, kind
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
+from hmrnn.config.changes import replaced
 from hmrnn.config.checks import settings_of, value_of
 from hmrnn.errors import InputError, Note
 from hmrnn.kind import Measure
+from hmrnn.pretrained.export import check_new
 from hmrnn.pretrained.load import load, locate
 from hmrnn.training.loop import train as training
 from hmrnn.training.processes import processes
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
+from hmrnn.utils import files
 from hmrnn.utils.devices import choose_device
 
 CHANGEABLE = {
@@ -37,6 +40,7 @@ CALLBACKS = {"train": "on_step", "valid": "on_validation", "end": "on_end"}
 def train(
     run: Config | str | Path,
     *,
+    data: Iterable[Any] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -48,6 +52,9 @@ def train(
 
     Args:
         run: the settings, or what ``hmrnn train`` takes: a preset, data, or the file of a run.
+        data: texts in place of files: a column of pandas or polars, a list, a generator, or rows with a ``"text"``, as
+            ``datasets`` gives them. They are written to a file one by one, with a line end after each, and need not fit
+            in memory; the file is ``out`` with .txt, or gone after training.
         out: the directory of the run, which ``hmrnn train --resume`` can continue. None: nothing is kept but the model
             that is returned.
         resume: continue the run in ``out`` where it stopped.
@@ -62,6 +69,7 @@ def train(
 
         >>> run = hmrnn.Config.load("book.txt").changed({"train.epochs": 2})  # doctest: +SKIP
         >>> model = hmrnn.train(run, out="runs/book", progress=print)  # doctest: +SKIP
+        >>> model = hmrnn.train("lines", data=frame["name"])  # doctest: +SKIP
     """
 
     def follow(events: Events, trainer: Trainer) -> dict[str, Any]:
@@ -77,7 +85,13 @@ def train(
     listening = list(callbacks)
     config = run if isinstance(run, Config) else Config.load(run)
     with tempfile.TemporaryDirectory() as folder:
-        directory = RunDirectory(Path(folder, "run") if out is None else Path(os.path.expanduser(out)))
+        place = Path(folder, "run") if out is None else Path(os.path.expanduser(out))
+        directory = RunDirectory(place)
+        if data is not None:
+            directory.check(resume=resume, overwrite=overwrite)
+            text = place.with_name(f"{place.name}.txt")
+            spooled = files.spool(data, text if overwrite else check_new(text))
+            config = replaced(config, {"data.path": (str(spooled),)})
         end, *_ = carry_out(config, directory, follow, resume=resume, overwrite=overwrite, start=start)
         if end["signal"] is not None:
             raise KeyboardInterrupt(end["reason"])

@@ -7,9 +7,9 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from hmrnn.errors import InputError
 
@@ -46,6 +46,18 @@ def write(path: Path, content: bytes, *, advice: str | None = None, temporary: P
     """Write a file as :func:`replacing` does, and return the path."""
     with replacing(path, advice=advice, temporary=temporary) as file:
         file.write(content)
+    return path
+
+
+def spool(texts: Iterable[Any], path: Path) -> Path:
+    """Write texts, or the ``"text"`` of rows, one after the other, each with a line end; none is kept in memory."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        for one in [texts] if isinstance(texts, str) else texts:
+            text = one.get("text") if isinstance(one, Mapping) else one
+            if not isinstance(text, str):
+                raise InputError('must hold texts, or rows with a "text"', setting="data", value=repr(text)[:100])
+            file.write(f"{text}\n".encode())
     return path
 
 
