@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from hmrnn.analysis.segmentation import Segmentation as Segmentation
     from hmrnn.config import Config as Config
     from hmrnn.errors import InputError as InputError
-    from hmrnn.kinds.labels.estimators.classifier import HMClassifier as HMClassifier
-    from hmrnn.kinds.labels.estimators.forecaster import HMForecaster as HMForecaster
-    from hmrnn.kinds.labels.estimators.regressor import HMRegressor as HMRegressor
-    from hmrnn.kinds.labels.estimators.tagger import HMTagger as HMTagger
-    from hmrnn.kinds.labels.estimators.transducer import HMTransducer as HMTransducer
+    from hmrnn.kinds.labels.estimators.kinds import HMClassifier as HMClassifier
+    from hmrnn.kinds.labels.estimators.kinds import HMForecaster as HMForecaster
+    from hmrnn.kinds.labels.estimators.kinds import HMRegressor as HMRegressor
+    from hmrnn.kinds.labels.estimators.kinds import HMTagger as HMTagger
+    from hmrnn.kinds.labels.estimators.kinds import HMTransducer as HMTransducer
     from hmrnn.kinds.strokes.model import StrokeModel as StrokeModel
     from hmrnn.kinds.strokes.network import HandwritingModel as HandwritingModel
     from hmrnn.kinds.text.model import TextModel as TextModel
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 _HOME = {
     "Config": "hmrnn.config",
-    "HMClassifier": "hmrnn.kinds.labels.estimators.classifier",
-    "HMForecaster": "hmrnn.kinds.labels.estimators.forecaster",
+    "HMClassifier": "hmrnn.kinds.labels.estimators.kinds",
+    "HMForecaster": "hmrnn.kinds.labels.estimators.kinds",
     "HMLSTM": "hmrnn.nn.hmlstm",
     "HMLSTMCell": "hmrnn.nn.cell",
-    "HMRegressor": "hmrnn.kinds.labels.estimators.regressor",
-    "HMTagger": "hmrnn.kinds.labels.estimators.tagger",
-    "HMTransducer": "hmrnn.kinds.labels.estimators.transducer",
+    "HMRegressor": "hmrnn.kinds.labels.estimators.kinds",
+    "HMTagger": "hmrnn.kinds.labels.estimators.kinds",
+    "HMTransducer": "hmrnn.kinds.labels.estimators.kinds",
     "HandwritingModel": "hmrnn.kinds.strokes.network",
     "InputError": "hmrnn.errors",
     "LanguageModel": "hmrnn.kinds.text.network",

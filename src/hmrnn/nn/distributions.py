@@ -13,14 +13,13 @@ from hmrnn.errors import InputError
 
 
 class Prediction(Protocol):
-    """Distributions of what follows, one for each step (T, B), or for any other leading dimensions."""
+    """Distributions of what follows, one for each step (T, B), or for any other leading dimensions.
+
+    One that detectors can be pulled to where it is uncertain has ``entropy()``, too: (T, B), in nats.
+    """
 
     def log_prob(self, x: Tensor) -> Tensor:
         """(T, B): the log-probability or log-density of ``x``, in nats."""
-        ...
-
-    def entropy(self) -> Tensor:
-        """(T, B): the expected surprise, in nats."""
         ...
 
     @property

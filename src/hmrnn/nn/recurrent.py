@@ -190,7 +190,7 @@ class Network(Shared):
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(dataclasses.field,))
 def declared(kind: type[T]) -> type[T]:
-    """Decorator of a network whose own fields are keyword arguments, checked by their types."""
+    """Decorator of a class whose own fields are keyword arguments."""
     return dataclasses.dataclass(eq=False, repr=False, kw_only=True)(kind)
 
 

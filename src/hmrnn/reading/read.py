@@ -32,8 +32,8 @@ class Read(NamedTuple):
 
     steps: Tensor
     """The chunk itself."""
-    prediction: Prediction
-    """(T, B): of what follows each step."""
+    prediction: Any
+    """(T, B): a Prediction of what follows each step."""
     output: Output
     """Boundaries, probabilities and operations, and h of every layer."""
     before: State | None

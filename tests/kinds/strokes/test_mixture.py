@@ -160,21 +160,6 @@ def test_a_seed_repeats_a_draw() -> None:
     assert not torch.equal(draws[0], draws[2])
 
 
-@pytest.mark.parametrize("components", [1, 4])
-def test_entropy_is_the_mean_surprise_of_samples(components: int) -> None:
-    """To the error of the samples for one component; cubature is less exact for several."""
-    torch.manual_seed(1)
-    size, generator = 40_000, torch.Generator().manual_seed(1)
-    for _ in range(3):
-        one_step = StrokeMixture.from_vector(0.7 * torch.randn(head_size(components), dtype=torch.float64))
-        many = StrokeMixture(*(part.expand(size, *part.shape) for part in one_step))
-        surprise = -many.log_prob(many.sample(generator))
-        error = 0.02 if components == 1 else 0.1
-        assert float(one_step.entropy()) == pytest.approx(float(surprise.mean()), abs=error)
-        few = StrokeMixture(*(part.expand(2, 3, *part.shape) for part in one_step))
-        torch.testing.assert_close(few.entropy(), one_step.entropy().expand(2, 3))
-
-
 def test_predictions_that_are_not_finite_cannot_be_drawn_from() -> None:
     with refused():
         one(2)._replace(pen=torch.tensor(math.nan)).sample()

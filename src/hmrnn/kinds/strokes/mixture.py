@@ -86,23 +86,6 @@ class StrokeMixture(NamedTuple):
         log_norm = self.log_deviations.sum(-1) + 0.5 * torch.log(self.rest) + math.log(2 * math.pi)
         return torch.logsumexp(self.log_weights - log_norm - 0.5 * exponent, dim=-1)
 
-    def entropy(self) -> Tensor:
-        """(...): nats, by cubature: exact for one component, about 0.05 nats off for several that overlap."""
-        lead = self.pen.dim()
-        points = (
-            self.means[..., None, :]
-            + self._spread(_cubature(2, self.means)) * torch.exp(self.log_deviations)[..., None, :]
-        )  # (..., K, 64, 2)
-        each = StrokeMixture(*(part.unsqueeze(lead).unsqueeze(lead) for part in self))._log_position(points)
-        pen = F.binary_cross_entropy_with_logits(self.pen, torch.sigmoid(self.pen), reduction="none")
-        return pen - (self.log_weights.exp() * each.mean(-1)).sum(-1)
-
-    def _spread(self, z: Tensor) -> Tensor:
-        """Independent unit normals (..., K, n, 2) or (n, 2) -> with each component's correlation: (..., K, n, 2)."""
-        x, y = z.unbind(-1)
-        y = self.correlation[..., None] * x + torch.sqrt(self.rest)[..., None] * y
-        return torch.stack([x.expand_as(y), y], dim=-1)
-
     def sample(
         self, generator: torch.Generator | None = None, *, temperature: float = 1.0, bias: float = 0.0
     ) -> Tensor:
@@ -166,11 +149,6 @@ class Halting(NamedTuple):
         ends = F.binary_cross_entropy_with_logits(self.halt, x[..., 3].to(self.halt.dtype), reduction="none")
         return density - ends
 
-    def entropy(self) -> Tensor:
-        """(...): nats; see :meth:`StrokeMixture.entropy`."""
-        ends = F.binary_cross_entropy_with_logits(self.halt, torch.sigmoid(self.halt), reduction="none")
-        return self.mixture.entropy() + ends
-
     def sample(
         self, generator: torch.Generator | None = None, *, temperature: float = 1.0, bias: float = 0.0
     ) -> Tensor:
@@ -192,14 +170,6 @@ class Halting(NamedTuple):
 
 def _floored(log_deviations: Tensor, floor: float) -> Tensor:
     return torch.logaddexp(log_deviations, torch.full_like(log_deviations, math.log(floor)))
-
-
-def _cubature(dimensions: int, like: Tensor) -> Tensor:
-    """(64, d): fixed points with the mean and the covariance of independent unit normals, for d up to 64."""
-    half = torch.randn(32, dimensions, dtype=torch.float64, generator=torch.Generator().manual_seed(0), device="cpu")
-    points = torch.cat([half, -half])
-    covariance = points.T @ points / len(points)
-    return torch.linalg.solve_triangular(torch.linalg.cholesky(covariance), points.T, upper=False).T.to(like)
 
 
 def _uniform(like: Tensor, count: int, generator: torch.Generator | None) -> Tensor:

@@ -25,6 +25,7 @@ from hmrnn.kinds.labels.estimators.base import Estimator, not_fitted, seed_of
 from hmrnn.kinds.labels.model import LabelledModel
 from hmrnn.kinds.labels.presets import PRESETS
 from hmrnn.nn.checks import argument
+from hmrnn.nn.recurrent import declared
 from hmrnn.pretrained.load import load
 from hmrnn.training.finite import Diverged
 from hmrnn.training.loop import train
@@ -43,7 +44,7 @@ SETTINGS = {
 """The settings of a run that parameters are; others are those of the model, by the same names."""
 
 
-@dataclasses.dataclass(repr=False, eq=False, kw_only=True)
+@declared
 class SequenceEstimator(Estimator, Generic[M]):
     """Sequences to labels, numbers, tags or sequences. See the classes for what they take.
 
