@@ -74,7 +74,7 @@ def test_figure5_colours_strokes_and_segments() -> None:
     coloured = zip(first.get_segments(), first.get_colors(), strict=True)
     got = [to_hex(colour).upper() for part, colour in coloured for _ in part[1:]]
     assert got[: len(expected)] == expected
-    exact = against_pen_ups(found, line)[1][0]
+    exact = against_pen_ups([found], [line])[0].scores[0]
     chance = 2 * exact.found * exact.gold / (len(line) - 1) / (exact.found + exact.gold)
     assert f"{chance:.0%}" in " ".join(text.get_text() for text in figure.texts)
     _, letters, _ = figure5(line, found, letters=np.arange(len(line)) // 4).axes
@@ -105,7 +105,7 @@ def test_evaluate_boundaries(run: tiny.Command) -> None:
     rows = {row["name"]: row for row in found}
     assert list(rows) == ["level 1", "level 2", "every position", "fixed length", "random", "surprise rises",
                           "surprise rises most"]  # fmt: skip
-    by_line = [against_pen_ups(model.segment(lines[k]), lines[k])[1][1] for k in range(4)]
+    by_line = [against_pen_ups([model.segment(lines[k])], [lines[k]])[0].scores[1] for k in range(4)]
     assert rows["level 1"]["tolerance"]["1"]["f1"] == pytest.approx(pooled(by_line).f1)
     assert run("evaluate -m hand --file lines.npz --boundaries").count("\nlevel 2 ") == 2  # a table per tolerance
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from hmrnn.analysis import scores
 from hmrnn.analysis.sections import Section
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
@@ -20,7 +18,7 @@ from hmrnn.errors import InputError, Note
 from hmrnn.kinds.strokes.corpus import write_archive
 from hmrnn.kinds.strokes.drawing import check_drawing_path, save_drawing
 from hmrnn.kinds.strokes.files import ENDINGS, read_strokes, save_strokes
-from hmrnn.kinds.strokes.gold import pen_ups
+from hmrnn.kinds.strokes.gold import against_pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.report import demo, sections
 from hmrnn.kinds.strokes.strokes import FEWEST, Strokes, counted, joined
@@ -52,7 +50,7 @@ class StrokeCommands(SequenceCommands):
         strokes, what = _chosen(self, model, arguments)
         strokes = _long(strokes)
         result = model.score(strokes, progress=self.progress("evaluating"))
-        rows = _rows(model, strokes) if arguments.boundaries else []
+        rows = against_pen_ups(model.segment_many(strokes), strokes) if arguments.boundaries else []
         more: dict[str, Any] = {"boundaries": [row.to_dict() for row in rows]} if rows else {}
         points = f"{counted(result.sequences, 'line')}, {counted(result.points, 'point')} predicted"
         first = f"{what}: {points}\n{result}"
@@ -151,13 +149,3 @@ def _long(strokes: Strokes) -> Strokes:
         left_out = f"{counted(len(short), 'line')} of one point left out, with nothing to predict: {which}"
         warnings.warn(left_out, Note, stacklevel=2)
     return strokes.select(np.flatnonzero(long))
-
-
-def _rows(model: StrokeModel, strokes: Strokes) -> list[scores.Row]:
-    """The segment ends of every level, and those of the baselines, against the ends of pen strokes."""
-    lines = list(strokes)
-    found = model.segment_many(strokes)
-    ends = [[one.ends(level) for one in found] for level in range(1, found[0].levels + 1)]
-    surprises = [np.asarray(one.bits) for one in found]
-    lifted: dict[str, Sequence[ArrayLike]] = {"where the pen was lifted": [pen_ups(line) for line in lines]}
-    return scores.compare(ends, lifted, [len(line) for line in lines], surprises)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from hmrnn.analysis.scores import TOLERANCES, BoundaryScores, ends_of, score
+from hmrnn.analysis.scores import Row, compare, ends_of
 from hmrnn.analysis.segmentation import Segmentation
 
 
@@ -13,13 +15,8 @@ def pen_ups(steps: np.ndarray) -> np.ndarray:
     return ends_of(steps[:, 2] > 0.5)
 
 
-def against_pen_ups(segmentation: Segmentation, steps: np.ndarray) -> dict[int, dict[int, BoundaryScores]]:
-    """The scores of each level's segment ends against the ends of strokes, by level and by tolerance in points."""
-    gold = pen_ups(steps)
-    return {
-        level: {
-            tolerance: score(segmentation.ends(level), gold, len(segmentation), tolerance=tolerance)
-            for tolerance in TOLERANCES
-        }
-        for level in range(1, segmentation.levels + 1)
-    }
+def against_pen_ups(found: Sequence[Segmentation], lines: Sequence[np.ndarray]) -> list[Row]:
+    """The segment ends of every level in lines, and those of the baselines, against the ends of pen strokes."""
+    ends = [[one.ends(level) for one in found] for level in range(1, found[0].levels + 1)]
+    lifted = {"where the pen was lifted": [*map(pen_ups, lines)]}
+    return compare(ends, lifted, [*map(len, lines)], [np.asarray(one.bits) for one in found])

@@ -61,12 +61,9 @@ def demo(model: StrokeModel, corpus: StrokeCorpus, folder: Path) -> Iterator[Sec
     title = f"Log-likelihood of a line, mean over {len(corpus.valid)} validation lines"
     yield Section(title, table=[("model", "nats"), *((name, f"{nats:.1f}") for name, nats in values.items())])
     found = [model.segment(line) for line in corpus.valid]
-    agreement = [against_pen_ups(segments, line) for segments, line in zip(found, corpus.valid)]
     rows = [("level", "points per segment", *(f"F1, tolerance {t}" for t in scores.TOLERANCES))]
-    for level in range(1, found[0].levels + 1):
-        near = [scores.pooled(one[level][tolerance] for one in agreement) for tolerance in scores.TOLERANCES]
-        length = sum(map(len, found)) / sum(len(segments.ends(level)) for segments in found)
-        rows.append((f"{level}", f"{length:.1f}", *(f"{score.f1:.3f}" for score in near)))
+    for level, row in enumerate(against_pen_ups(found, corpus.valid)[: found[0].levels], start=1):
+        rows.append((f"{level}", f"{row.length:.1f}", *(f"{score.f1:.3f}" for score in row.scores.values())))
     yield Section("Where the segments end, beside where the pen was lifted", table=rows)
     save_figure(model.figure("5", corpus.valid.select([0]), found[0]), folder / "figure5.png")
     prime = corpus.valid[0]

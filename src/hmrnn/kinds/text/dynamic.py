@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -78,46 +78,33 @@ def read_dynamically(
 ) -> int:
     """Read a text in segments; the number of segments that the weights did not follow.
 
-    ``note`` is called with each segment and the surprise (T, 1) of its symbols in nats, before the weights follow it.
-    """
-    length = dynamic.segment_length
-    with _borrowed(model) as (parameters, trained):
-        follower = _Follower(parameters, trained, dynamic)
-        for piece in read_text(model, symbols, chunk=length, gradient=True, progress=progress):
-            nats = -piece.read.prediction.log_prob(piece.targets)
-            with torch.no_grad():
-                note(piece, nats.detach())
-            follower.follow(torch.autograd.grad(nats.mean(), parameters, materialize_grads=True))
-        return follower.segments - int(follower.followed)
-
-
-class _Follower:
-    """Moves parameters in place, without waiting for the device.
+    ``note`` is called with each segment and the surprise (T, 1) of its symbols in nats, before the weights follow it: a
+    step of gradient descent, unless the gradient is not finite, and decay to the trained weights.
 
     A gradient is divided by the root mean square of the gradients so far, weight by weight. Krause et al. take the mean
     over the training text instead, which need not be at hand.
     """
-
-    def __init__(self, parameters: Sequence[Tensor], trained: Sequence[Tensor], dynamic: Dynamic) -> None:
-        self.parameters, self.trained, self.dynamic = parameters, trained, dynamic
-        self.squares = [torch.zeros_like(p) for p in parameters]
-        self.damping = DAMPING * CLIP_NORM / math.sqrt(sum(p.numel() for p in parameters))
-        self.segments = 0
-        self.followed = torch.zeros((), dtype=torch.int64, device=parameters[0].device)
-
-    @torch.no_grad()
-    def follow(self, gradients: tuple[Tensor, ...]) -> None:
-        """Take a step of gradient descent, unless the gradient is not finite, and decay to the trained weights."""
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-        good, clipped = norm.isfinite(), (CLIP_NORM / norm).clamp(max=1.0)
-        self.segments += 1
-        self.followed += good
-        for p, start, squares, gradient in zip(self.parameters, self.trained, self.squares, gradients):
-            gradient = torch.where(good, clipped * gradient, torch.zeros_like(p))
-            squares.addcmul_(gradient, gradient)
-            size = (squares / self.followed.clamp(min=1)).sqrt_().add_(self.damping)
-            p.addcdiv_(gradient, size, value=-self.dynamic.learning_rate)
-            p.lerp_(start, self.dynamic.decay)
+    with _borrowed(model) as (parameters, trained):
+        sums = [torch.zeros_like(p) for p in parameters]
+        damping = DAMPING * CLIP_NORM / math.sqrt(sum(p.numel() for p in parameters))
+        followed = torch.zeros((), dtype=torch.int64, device=parameters[0].device)
+        seen = 0
+        for piece in read_text(model, symbols, chunk=dynamic.segment_length, gradient=True, progress=progress):
+            nats = -piece.read.prediction.log_prob(piece.targets)
+            with torch.no_grad():
+                note(piece, nats.detach())
+            gradients = torch.autograd.grad(nats.mean(), parameters, materialize_grads=True)
+            with torch.no_grad():  # which never waits for the device
+                norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+                good, clipped = norm.isfinite(), (CLIP_NORM / norm).clamp(max=1.0)
+                seen, followed = seen + 1, followed + good
+                for p, start, squares, gradient in zip(parameters, trained, sums, gradients):
+                    gradient = torch.where(good, clipped * gradient, torch.zeros_like(p))
+                    squares.addcmul_(gradient, gradient)
+                    size = (squares / followed.clamp(min=1)).sqrt_().add_(damping)
+                    p.addcdiv_(gradient, size, value=-dynamic.learning_rate)
+                    p.lerp_(start, dynamic.decay)
+        return seen - int(followed)
 
 
 @contextmanager
