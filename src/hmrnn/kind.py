@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+Progress = Callable[[int, int], None] | None
+"""A function that is told how much of how much is done."""
+
+
 class InputSpec(Protocol):
     """What a model needs to know to turn data into its input: a vocabulary, a scale. A checkpoint keeps it."""
 

@@ -18,9 +18,8 @@ from hmrnn.analysis import scores
 from hmrnn.analysis.sections import Section
 from hmrnn.config import Config
 from hmrnn.errors import InputError
-from hmrnn.kind import Kind
+from hmrnn.kind import Kind, Progress
 from hmrnn.plots.charts import timescales
-from hmrnn.pretrained.model import Progress
 from hmrnn.reading.score import Score
 
 if TYPE_CHECKING:

@@ -28,8 +28,6 @@ from hmrnn.utils.devices import find_device
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Progress: TypeAlias = Callable[[int, int], None] | None
-"""A function that is told how much of how much is done."""
 ConditionLike: TypeAlias = str | Sequence[float] | Sequence[str] | Sequence[Sequence[float]] | None
 """A class, or numbers; or a list of these, one for each of several sequences."""
 M = TypeVar("M", bound="Model")

@@ -14,9 +14,9 @@ from hmrnn import kind
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.config.checks import Count
-from hmrnn.kind import InputSpec
+from hmrnn.kind import InputSpec, Progress
 from hmrnn.nn.checks import argument
-from hmrnn.pretrained.model import Model, Progress
+from hmrnn.pretrained.model import Model
 from hmrnn.reading.read import Reader, segment_many
 from hmrnn.reading.sample import check_room, draw, seeded
 from hmrnn.reading.score import Score, read_all

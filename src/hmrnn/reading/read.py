@@ -18,6 +18,7 @@ from torch import Tensor
 
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
+from hmrnn.kind import Progress
 from hmrnn.nn.context import Condition
 from hmrnn.nn.distributions import Prediction
 from hmrnn.nn.hmlstm import hmlstms
@@ -213,7 +214,7 @@ def segment_many(
     chunk: int = 512,
     prime: Sequence[int] | np.ndarray = (),
     late: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = None,
 ) -> list[Segmentation]:
     """Read each sequence by itself from the zero state, and report what the network found in it.
 

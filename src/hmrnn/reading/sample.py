@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any, TypeAlias, cast
+from collections.abc import Iterator
+from typing import Annotated, Any, cast
 
 import torch
 from msgspec import Meta
@@ -19,7 +19,6 @@ from hmrnn.ops.native import engine as native
 from hmrnn.reading.read import Reader
 
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
-Progress: TypeAlias = Callable[[int, int], None] | None
 LEAST_STEPS, MOST_STEPS, MULTIPLY_ADDS = 16, 128, 1 << 29
 """Steps that the native engine draws with one call: as many as take so many multiply-adds, within these bounds."""
 ROOM, OF_A_STEP, OF_A_UNIT = 1 << 31, 512, 64

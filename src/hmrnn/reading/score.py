@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from hmrnn.config import ModelConfig
+from hmrnn.kind import Progress
 from hmrnn.nn.context import Condition
 from hmrnn.nn.output import Output, changes
 from hmrnn.nn.predictor import Predictor, evaluating, multiply_adds
@@ -18,8 +19,6 @@ from hmrnn.ops import State
 from hmrnn.ops.cuda.captures import uncaptured
 from hmrnn.reading.batches import Batch, Batches
 from hmrnn.reading.read import Read, check_finite, read
-
-Progress = Callable[[int, int], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +119,7 @@ def read_all(
     share: tuple[int, int],
     *,
     precision: str = "float32",
-    progress: Progress | None = None,
+    progress: Progress = None,
 ) -> Sums:
     """The totals over every world-th of the batches, ``share`` = (rank, world); each sequence is read from its start.
 
@@ -134,7 +133,7 @@ def read_all(
     return total
 
 
-def each(batches: Any, share: tuple[int, int] = (0, 1), progress: Progress | None = None) -> Iterator[Any]:
+def each(batches: Any, share: tuple[int, int] = (0, 1), progress: Progress = None) -> Iterator[Any]:
     """Every world-th of the batches, ``share`` = (rank, world); ``progress`` is called with those done, and all."""
     mine = range(share[0], len(batches), share[1])
     for done, index in enumerate(mine, start=1):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.kind import InputSpec
+from hmrnn.kind import InputSpec, Progress
 from hmrnn.ops import State
 from hmrnn.reading.batches import Batches
 from hmrnn.reading.conditions import encoded
@@ -76,7 +76,7 @@ class PaddedTask(Task):
             **found,
         )  # fmt: skip
 
-    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
+    def validate(self, progress: Progress = None) -> Validation:
         precision = self.config.train.precision
         found = read_all(self.model, self.valid, self.share, precision=precision, progress=progress)
         steps, (nats,), work = found.result(self.share[1])

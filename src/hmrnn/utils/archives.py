@@ -19,11 +19,10 @@ from typing import Any, cast
 import numpy as np
 
 from hmrnn.errors import InputError
+from hmrnn.kind import Progress
 
 Report = Callable[[int], None]
 """Called with the number of bytes just read."""
-Progress = Callable[[int, int], None]
-"""Called with the bytes read so far and the bytes to read."""
 
 LARGEST_MEMBER = 1 << 24
 """Bytes of one file in a tar archive; line files of IAM-OnDB have under 200,000."""
@@ -46,7 +45,7 @@ _NO_NPZ = (zipfile.BadZipFile, tokenize.TokenError, ValueError, TypeError, Runti
 _DAMAGED = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, tarfile.TarError, struct.error, OverflowError)
 
 
-def count_progress(progress: Progress | None, total: int) -> Report:
+def count_progress(progress: Progress, total: int) -> Report:
     """A :data:`Report` that adds up the bytes and passes the sum and ``total`` to ``progress``."""
     done = 0
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from hmrnn.kind import Progress
 from hmrnn.kinds.labels.batches import LabelBatches
 from hmrnn.kinds.labels.corpus import Examples
 from hmrnn.kinds.labels.networks import SequenceModel
@@ -18,7 +17,7 @@ def evaluate_labelled(
     *,
     batch_size: int = 32,
     precision: str = "float32",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = None,
     share: tuple[int, int] = (0, 1),
 ) -> tuple[Validation, list[float]]:
     """Judge the targets of all examples, in nats per target; and the mean squared error of each number.

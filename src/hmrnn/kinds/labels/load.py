@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hmrnn.errors import InputError
+from hmrnn.kind import Progress
 from hmrnn.kinds.labels.answers import ANSWERS
 from hmrnn.kinds.labels.corpus import LabelCorpus, forecast_corpus, make_corpus
 from hmrnn.kinds.labels.files import check_no_header, parse
@@ -17,10 +18,8 @@ from hmrnn.kinds.labels.settings import SeriesData
 from hmrnn.utils import archives
 from hmrnn.utils.inputs import decoded
 
-Progress = Callable[[int, int], None]
 
-
-def load_labelled(config: Any, progress: Progress | None = None) -> LabelCorpus:
+def load_labelled(config: Any, progress: Progress = None) -> LabelCorpus:
     """The corpus of one or more files of ``config.format``."""
     modality: str = config.format
     if not config.path:
@@ -52,7 +51,7 @@ def load_labelled(config: Any, progress: Progress | None = None) -> LabelCorpus:
     return dataclasses.replace(corpus, first=", ".join(first))
 
 
-def _texts(paths: list[Path], progress: Progress | None) -> Iterator[tuple[Path, str]]:
+def _texts(paths: list[Path], progress: Progress) -> Iterator[tuple[Path, str]]:
     """Each file with its text."""
     report = archives.count_progress(progress, sum(path.stat().st_size for path in paths if path.is_file()))
     for path in paths:

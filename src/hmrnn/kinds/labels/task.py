@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from hmrnn.kind import Progress
 from hmrnn.kinds.labels.batches import Batch, LabelBatches
 from hmrnn.kinds.labels.corpus import LabelCorpus
 from hmrnn.kinds.labels.evaluate import evaluate_labelled
@@ -59,7 +60,7 @@ class LabelledTask(Task):
     def measure(self, loss: float) -> float:
         return loss
 
-    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
+    def validate(self, progress: Progress = None) -> Validation:
         t = self.config.train
         found, squares = evaluate_labelled(
             self.model, self.corpus.valid, batch_size=t.batch_size, precision=t.precision, progress=progress,

@@ -15,12 +15,13 @@ import numpy as np
 
 from hmrnn.config import SPLITS
 from hmrnn.errors import InputError
+from hmrnn.kind import Progress
 from hmrnn.kinds.strokes import iamondb, synthetic
 from hmrnn.kinds.strokes.files import is_stroke_file, read_file, save_archive
 from hmrnn.kinds.strokes.settings import LineData, StrokeData
 from hmrnn.kinds.strokes.strokes import FEWEST, Scale, StrokeCorpus, Strokes, counted, joined
 from hmrnn.reading.conditions import read_conditions
-from hmrnn.utils.archives import Progress, count_progress
+from hmrnn.utils.archives import count_progress
 from hmrnn.utils.cache import SourceState, entry_names, folder, source_state, total_size, unusable
 
 _CACHE_VERSION = 2
@@ -28,7 +29,7 @@ MOST_UNUSUAL = 2.5
 """A text does not fit a line that has so many times as many points a letter as most lines, or as few."""
 
 
-def load_strokes(config: LineData, progress: Progress | None = None, *, texts: bool = False) -> StrokeCorpus:
+def load_strokes(config: LineData, progress: Progress = None, *, texts: bool = False) -> StrokeCorpus:
     """The corpus that ``config`` names. Parsed XML files and synthetic handwriting are cached.
 
     ``progress`` is called with the bytes read so far and the total (of synthetic handwriting: lines). With ``texts``
@@ -79,7 +80,7 @@ def _with_texts(strokes: Strokes, title: str) -> Strokes:
     return dataclasses.replace(strokes.select(np.flatnonzero(fits)), skipped=(*strokes.skipped, *reasons))
 
 
-def read_collection(config: StrokeData, progress: Progress | None = None) -> Strokes:
+def read_collection(config: StrokeData, progress: Progress = None) -> Strokes:
     """All strokes that ``config`` names, before short lines are left out and the rest is split."""
     if config.format in ("handwritten", "fonts"):
         how = {"words": config.words} if config.format == "fonts" else {}
@@ -108,7 +109,7 @@ def read_collection(config: StrokeData, progress: Progress | None = None) -> Str
     return joined([read_file(path, report) for path in files])
 
 
-def _read_iamondb(config: StrokeData, paths: list[Path], progress: Progress | None) -> Strokes:
+def _read_iamondb(config: StrokeData, paths: list[Path], progress: Progress) -> Strokes:
     """IAM-OnDB from its XML files, or from the cache."""
     sources = iamondb.find_sources(paths)
     inside = [p for path in paths if path.is_dir() for p in sorted(path.rglob("*.npz*")) if is_stroke_file(p)]
@@ -120,7 +121,7 @@ def _read_iamondb(config: StrokeData, paths: list[Path], progress: Progress | No
     return dataclasses.replace(found, skipped=(*found.skipped, *unread))
 
 
-def write_archive(config: StrokeData, path: str | Path, progress: Progress | None = None) -> int:
+def write_archive(config: StrokeData, path: str | Path, progress: Progress = None) -> int:
     """Write all strokes that ``config`` names to one compact archive, and return the number of lines."""
     path = Path(os.path.expanduser(path))
     if path.suffix != ".npz" or path.exists():

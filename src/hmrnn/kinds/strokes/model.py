@@ -15,6 +15,7 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
+from hmrnn.kind import Progress
 from hmrnn.kinds.strokes.corpus import StrokeCorpus, load_strokes
 from hmrnn.kinds.strokes.evaluate import StrokeEvaluation, evaluate_strokes
 from hmrnn.kinds.strokes.network import HandwritingModel
@@ -24,7 +25,7 @@ from hmrnn.kinds.strokes.write import write
 from hmrnn.nn.checks import argument
 from hmrnn.nn.context import Condition
 from hmrnn.nn.predictor import conditioned
-from hmrnn.pretrained.model import ConditionLike, Model, Progress
+from hmrnn.pretrained.model import ConditionLike, Model
 from hmrnn.reading.read import segment_many
 from hmrnn.reading.sample import check_room
 

@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
+from hmrnn.kind import Progress
 from hmrnn.kinds.strokes.strokes import Strokes
-from hmrnn.utils.archives import Progress
 
 VERSION = 1
 """Part of the key of cached lines: increase it when the lines change."""
@@ -63,7 +63,7 @@ class _Glyph:
     width: float
 
 
-def write_lines(count: int, seed: int = 1, progress: Progress | None = None) -> Strokes:
+def write_lines(count: int, seed: int = 1, progress: Progress = None) -> Strokes:
     """``count`` lines of handwriting with their texts, determined by the seed."""
     random = np.random.default_rng(seed)
     texts, lines = [], []
@@ -77,7 +77,7 @@ def write_lines(count: int, seed: int = 1, progress: Progress | None = None) -> 
     return Strokes.of(lines, names, texts, source="built-in handwriting", points=True)
 
 
-def set_lines(count: int, words: int = 5, seed: int = 1, progress: Progress | None = None) -> Strokes:
+def set_lines(count: int, words: int = 5, seed: int = 1, progress: Progress = None) -> Strokes:
     """``count`` lines of at most so many ``words``, of all symbols that fonts have, in STYLES, their conditions."""
     random = np.random.default_rng(seed)
     styles = [list(STYLES)[k] for k in random.integers(len(STYLES), size=count)]

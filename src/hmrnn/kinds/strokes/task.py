@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 
+from hmrnn.kind import Progress
 from hmrnn.kinds.strokes.batches import StrokeBatches
 from hmrnn.kinds.strokes.evaluate import evaluate_strokes
 from hmrnn.kinds.strokes.strokes import StrokeCorpus
@@ -28,7 +28,7 @@ class StrokeTask(PaddedTask):
     def measure(self, loss: float) -> float:
         return loss * float(self.batches.plan.lengths.mean())
 
-    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
+    def validate(self, progress: Progress = None) -> Validation:
         t = self.config.train
         result = evaluate_strokes(
             self.model, self.corpus.valid, self.corpus.spec, progress=progress, batch_size=t.batch_size,

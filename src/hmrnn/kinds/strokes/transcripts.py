@@ -16,6 +16,7 @@ from hmrnn.analysis.edits import edit_distance
 from hmrnn.config import Config
 from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
+from hmrnn.kind import Progress
 from hmrnn.kinds.strokes.corpus import load_strokes
 from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes, as_lines, counted
 from hmrnn.kinds.strokes.transcriber import Heard, Transcriber, likeliest, nats, search, spelled
@@ -23,7 +24,7 @@ from hmrnn.kinds.strokes.window import encode_texts
 from hmrnn.nn.checks import argument
 from hmrnn.ops import State
 from hmrnn.ops.interface import within
-from hmrnn.pretrained.model import Model, Progress
+from hmrnn.pretrained.model import Model
 from hmrnn.reading.batches import Batch, Batches
 from hmrnn.reading.read import check_finite
 from hmrnn.reading.score import Sums, each, to_tensors, unchanged
@@ -100,7 +101,7 @@ class TranscriptTask(PaddedTask):
     def measure(self, loss: float) -> float:
         return loss
 
-    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
+    def validate(self, progress: Progress = None) -> Validation:
         total = Sums(self.model, 3)
         for batch in each(self.valid, self.share, progress):
             x, letters, lengths = to_tensors(batch, self.device)

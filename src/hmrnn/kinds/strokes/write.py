@@ -12,13 +12,14 @@ from torch import Tensor
 
 from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
+from hmrnn.kind import Progress
 from hmrnn.kinds.strokes.mixture import POINT_SIZE, Halting, StrokeMixture
 from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import Scale
 from hmrnn.nn.checks import argument
 from hmrnn.nn.context import Condition
 from hmrnn.reading.read import Reader, read
-from hmrnn.reading.sample import Progress, check_room, draw, seeded
+from hmrnn.reading.sample import check_room, draw, seeded
 
 LARGEST_STEP = 1000.0
 """The largest step of the pen, in deviations of the training steps; beyond it the model has lost control."""

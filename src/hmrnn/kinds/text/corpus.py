@@ -13,11 +13,12 @@ import numpy as np
 
 from hmrnn.config import SPLITS
 from hmrnn.errors import InputError
+from hmrnn.kind import Progress
 from hmrnn.kinds.text.settings import BUILT_IN_TEXTS, TextData
 from hmrnn.kinds.text.sources import find_files, names, read_text, symbol_kind
 from hmrnn.reading.conditions import read_conditions
 from hmrnn.reading.vocabulary import Vocabulary, code_points, unseen_symbols
-from hmrnn.utils.archives import Progress, count_progress
+from hmrnn.utils.archives import count_progress
 from hmrnn.utils.cache import source_state, total_size
 
 _BLOCK = 1 << 16  # symbols that are counted at a time
@@ -99,7 +100,7 @@ def lines_of(symbols: np.ndarray, end: int) -> tuple[list[np.ndarray], np.ndarra
     return [*first, *(symbols[starts[k] - 1 : ends[k]] for k in places[len(first) :])], places
 
 
-def load_corpus(config: TextData, progress: Progress | None = None) -> Corpus:
+def load_corpus(config: TextData, progress: Progress = None) -> Corpus:
     """The corpus that ``config`` names, read into memory: one or two bytes per symbol.
 
     Several files are read as one text. Formats without their own split are cut into training, validation and test, in
@@ -139,7 +140,7 @@ def read_symbols_and_spaces(
     paths: Sequence[str],
     vocabulary: Vocabulary,
     config: TextData,
-    progress: Progress | None = None,
+    progress: Progress = None,
     *,
     plain: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -166,7 +167,7 @@ def as_files(config: TextData, paths: Sequence[str]) -> TextData:
 
 
 def _read(
-    files: Sequence[Path], config: TextData, progress: Progress | None
+    files: Sequence[Path], config: TextData, progress: Progress
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[int]]:
     """The codes that occur, and the text as numbers of these; where spaces were removed; the symbols of each file."""
     number = np.full(256 if symbol_kind(config) == "bytes" else sys.maxunicode + 1, -1, np.int32)
@@ -183,7 +184,7 @@ def _read(
 
 
 def _blocks(
-    files: Sequence[Path], config: TextData, progress: Progress | None, plain: bool = False
+    files: Sequence[Path], config: TextData, progress: Progress, plain: bool = False
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """The number of a file, some of its codes, and 1 where spaces were removed after one; file by file."""
     report = count_progress(progress, total_size(source_state(files)))

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hmrnn.config.checks import Count, NotNegative, Proportion, checked, types_of
 from hmrnn.errors import InputError
+from hmrnn.kind import Progress
 from hmrnn.kinds.text.evaluate import Evaluation, Piece, evaluation, read_text
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.reading.score import Sums
@@ -56,7 +57,7 @@ def evaluate_dynamic(
     symbols: np.ndarray,
     dynamic: Dynamic | None = None,
     *,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = None,
 ) -> DynamicEvaluation:
     """Evaluate one stream while the weights follow the text; they are restored afterwards."""
     total = Sums(model)
@@ -74,7 +75,7 @@ def read_dynamically(
     note: Callable[[Piece, Tensor], None],
     dynamic: Dynamic,
     *,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = None,
 ) -> int:
     """Read a text in segments; the number of segments that the weights did not follow.
 

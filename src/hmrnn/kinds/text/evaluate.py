@@ -13,13 +13,14 @@ from torch import Tensor
 
 from hmrnn.config.checks import Count, Natural
 from hmrnn.errors import InputError
+from hmrnn.kind import Progress
 from hmrnn.kinds.text.gold import Found
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.words.ends import HeadScores
 from hmrnn.nn.checks import argument
 from hmrnn.ops import State
 from hmrnn.reading.read import Read, check_detectors, read
-from hmrnn.reading.score import Progress, Score, Sums
+from hmrnn.reading.score import Score, Sums
 
 MOST_BITS = 1e6
 """The most bits per symbol that are still taken for a prediction: beyond it, every probability is 0."""
@@ -61,7 +62,7 @@ def read_text(
     chunk: int = 100,
     precision: str = "float32",
     gradient: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = None,
     share: tuple[int, int] = (0, 1),
 ) -> Iterator[Piece]:
     """Read a text; every position but the last is counted once.

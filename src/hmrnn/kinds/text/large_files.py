@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from hmrnn.analysis.scores import ends_of
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError, TextNote
+from hmrnn.kind import Progress
 from hmrnn.kinds.text.corpus import as_files
 from hmrnn.kinds.text.evaluate import read_text as read_symbols
 from hmrnn.kinds.text.model import TextModel
@@ -39,7 +40,7 @@ def segment_files(
     chunk: int = 256,
     unknown: Unknown = "replace",
     share: tuple[int, int] = (0, 1),
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = None,
 ) -> list[Path]:
     """Segment files; returns those that were written, ``out/a.txt.jsonl`` for ``a.txt``.
 

@@ -15,6 +15,7 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.config.checks import Count
 from hmrnn.errors import InputError, TextNote
+from hmrnn.kind import Progress
 from hmrnn.kinds.text.corpus import Corpus, line_end, load_corpus
 from hmrnn.kinds.text.evaluate import Evaluation, evaluate
 from hmrnn.kinds.text.network import LanguageModel
@@ -23,7 +24,7 @@ from hmrnn.kinds.text.spaces import is_space
 from hmrnn.kinds.text.words.ends import HeadScores
 from hmrnn.nn.checks import argument
 from hmrnn.nn.predictor import conditioned
-from hmrnn.pretrained.model import ConditionLike, Model, Progress, one_each
+from hmrnn.pretrained.model import ConditionLike, Model, one_each
 from hmrnn.reading.embed import Embedding, embed
 from hmrnn.reading.read import segment_many
 from hmrnn.reading.sample import check_room

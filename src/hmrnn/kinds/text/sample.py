@@ -12,11 +12,12 @@ from msgspec import Meta
 
 from hmrnn.config.checks import NotNegative
 from hmrnn.errors import InputError
+from hmrnn.kind import Progress
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.checks import argument
 from hmrnn.nn.context import Condition
 from hmrnn.reading.read import Reader
-from hmrnn.reading.sample import Progress, draw, seeded
+from hmrnn.reading.sample import draw, seeded
 
 LONGEST = 2**62
 """The most symbols that are drawn one after the other."""

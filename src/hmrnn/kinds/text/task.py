@@ -16,6 +16,7 @@ from torch import Tensor
 from hmrnn.config import Config, SegmentConfig
 from hmrnn.config.changes import replaced
 from hmrnn.errors import InputError
+from hmrnn.kind import Progress
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.evaluate import evaluate
 from hmrnn.kinds.text.network import LanguageModel
@@ -133,7 +134,7 @@ class TextTask(Task):
     def measure(self, loss: float) -> float:
         return loss / math.log(2)
 
-    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
+    def validate(self, progress: Progress = None) -> Validation:
         t = self.config.train
         result = evaluate(
             self.model, self.corpus.valid[: t.validation_symbols or None], streams=t.batch_size, warmup=t.length,

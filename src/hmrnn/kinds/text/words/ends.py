@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
+from hmrnn.kind import Progress
 from hmrnn.kinds.text.words.segmental import NONE, best_segmentation, sum_segmentations
 from hmrnn.nn.predictor import evaluating
 
@@ -43,7 +44,7 @@ class HeadScores:
         symbols: np.ndarray,
         read: int = 0,
         threshold: float | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress = None,
     ) -> None:
         if model.segments is None:
             raise InputError("this model has no segmental head; use its detectors, or train with the preset words")
@@ -60,7 +61,7 @@ class HeadScores:
             self._score(nothing, np.full((1, 1), -1), np.ones((1, 1), bool))
             self._read(len(symbols), progress)
 
-    def _read(self, T: int, progress: Callable[[int, int], None] | None) -> None:
+    def _read(self, T: int, progress: Progress) -> None:
         """Score the segments in blocks, each read after the block before it."""
         starts = np.arange(0, T, _BLOCK)
         for first in (0, *range(1, len(starts), _COLUMNS)):
