@@ -13,7 +13,9 @@ import pkgutil
 from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+
+import msgspec
 
 from hmrnn.errors import InputError
 
@@ -49,6 +51,24 @@ class InputSpec(Protocol):
 
     def describe(self) -> str: ...
     def to_dict(self) -> dict[str, Any]: ...
+
+
+class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """The base of an InputSpec of which a checkpoint keeps the fields."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return dict(msgspec.to_builtins(self))
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        """What ``to_dict`` wrote; InputError if it is anything else."""
+        try:
+            return msgspec.convert(data, cls)
+        except msgspec.ValidationError as error:
+            raise InputError(
+                f"this is no {cls.__name__}, which turns data into the input of a model: {error}"
+            ) from error
 
 
 class Measure(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 
 from hmrnn.config import CONTEXT, OF_TEXT, DataConfig, ModelConfig
 from hmrnn.errors import InputError
-from hmrnn.kind import InputSpec, Kind, Measure
+from hmrnn.kind import InputSpec, Kind, Measure, Spec
 from hmrnn.utils import files
 from hmrnn.utils.options import OneSequence
 
@@ -42,8 +42,7 @@ class SequenceCorpus:
         return "\n".join([f"{self.name}: {self.spec.describe()}", *(f"{n:5} {len(a):>8,} sequences" for n, a in parts)])
 
 
-@dataclasses.dataclass(frozen=True)
-class SymbolSpec:
+class SymbolSpec(Spec, frozen=True):
     """The symbols of a model that reads sequences of them, such as words, notes or states; ``unit`` is one of them."""
 
     symbols: tuple[str, ...]
@@ -65,9 +64,6 @@ class SymbolSpec:
     def describe(self) -> str:
         return f"{len(self.symbols)} {self.unit}s"
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"symbols": list(self.symbols), "unit": self.unit}
-
 
 class SequenceKind(Kind):
     """The base of kinds of other packages, which must only say how to :meth:`load` a :class:`SequenceCorpus`.
@@ -79,6 +75,7 @@ class SequenceKind(Kind):
     options = dict.fromkeys(("score", "segment", "plot"), OneSequence)
 
     parts = {  # noqa: RUF012
+        "spec": "hmrnn.sequences:SymbolSpec",
         "task": "hmrnn.training.sequences:SequenceTask",
         "model": "hmrnn.pretrained.sequences:SequenceModel",
         "commands": "hmrnn.pretrained.commands:SequenceCommands",
@@ -88,9 +85,6 @@ class SequenceKind(Kind):
     def check(self, config: Config) -> None:
         if not config.data.path:
             raise InputError(f"must name files of {self.name}", setting="data.path")
-
-    def spec(self, plain: dict[str, Any]) -> InputSpec:
-        return SymbolSpec(tuple(plain["symbols"]), plain["unit"])
 
     def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> nn.Module:
         from hmrnn.nn.predictor import SymbolPredictor

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from hmrnn.analysis.render import UNKNOWN
 from hmrnn.errors import InputError
+from hmrnn.kind import Spec
 from hmrnn.kinds.labels.answers import AnyAnswer
 from hmrnn.kinds.labels.answers.base import Finite, Positive
 from hmrnn.kinds.labels.sequences import Item, scale_of, scaled
@@ -19,7 +19,7 @@ SPACE = " "
 """The symbol after each token that is spelled out; its tag is read there."""
 
 
-class LabelEncoder(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
+class LabelEncoder(Spec, frozen=True):
     """Input symbols, or mean and deviation of the channels of a series; and the answer."""
 
     answer: AnyAnswer
@@ -107,18 +107,6 @@ class LabelEncoder(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields
         named = ", ".join(self.channels[:5]) + (", …" if len(self.channels) > 5 else "")
         series = f"series of {len(self.mean)} channel(s)" + (f" ({named})" if named else "")
         return f"{f'{len(self.symbols)} symbols' if self.symbols else series}, {self.answer.describe()}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return dict(msgspec.to_builtins(self))
-
-    @staticmethod
-    def from_dict(data: Any) -> LabelEncoder:
-        """What ``to_dict`` wrote; InputError if it is anything else."""
-        try:
-            return msgspec.convert(data, LabelEncoder)
-        except msgspec.ValidationError as error:
-            raise InputError(f"this is no label encoder: {error}") from error
 
     def counts(self, inputs: Sequence[np.ndarray]) -> np.ndarray | None:
         """How often each input symbol occurs in encoded sequences; None for series."""

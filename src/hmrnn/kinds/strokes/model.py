@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -109,12 +109,9 @@ class StrokeModel(Model):
         samples: int,
         points: int = 600,
         *,
-        bias: float = 0.0,
-        temperature: float = 1.0,
         prime: np.ndarray | None = None,
-        seed: int | None = None,
         condition: ConditionLike = None,
-        progress: Progress = None,
+        **how: Any,
     ) -> list[np.ndarray]:
         """Lines (points, 3); ``condition`` may be a list with one for each.
 
@@ -126,18 +123,8 @@ class StrokeModel(Model):
             raise InputError("must be given, as this model writes a text (in Python: model.write)", setting="text")
         start = None if prime is None else self._strokes(prime)[0]
         check_room(self.network, samples, points, "points")
-        return write(
-            self.network,
-            self.scale,
-            points,
-            samples=samples,
-            bias=bias,
-            temperature=temperature,
-            prime=start,
-            seed=seed,
-            condition=self.as_condition(condition, samples, (0 if start is None else len(start) - 1) + points),
-            progress=progress,
-        )
+        told = self.as_condition(condition, samples, (0 if start is None else len(start) - 1) + points)
+        return write(self.network, self.scale, points, samples=samples, prime=start, condition=told, **how)
 
     def score(
         self, lines: np.ndarray | Strokes, *, condition: ConditionLike = None, progress: Progress = None

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from hmrnn.errors import InputError
+from hmrnn.kind import Spec
 from hmrnn.sequences import SequenceCorpus
 
 LARGEST = 1e6
@@ -140,7 +141,7 @@ def as_lines(lines: Lines) -> list[np.ndarray]:
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Scale(Spec, frozen=True):
     """Mean and standard deviation of Δx and Δy; a model reads and predicts ``(step - mean) / deviation``."""
 
     unit: ClassVar[str] = "point"
@@ -175,18 +176,6 @@ class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def describe(self) -> str:
         """What the model reads, for people."""
         return "pen strokes"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return msgspec.structs.asdict(self)
-
-    @staticmethod
-    def from_dict(data: Any) -> Scale:
-        """The scale that ``to_dict`` wrote; InputError if ``data`` is anything else."""
-        try:
-            return msgspec.convert(data, Scale)
-        except msgspec.ValidationError as error:
-            raise InputError(f"this is no scale of strokes, which move in two dimensions: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True)

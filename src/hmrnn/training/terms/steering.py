@@ -65,7 +65,9 @@ class Control(Term):
         self.sums += torch.cat([lacking, torch.ones_like(lacking[:1])]) * reading.weight()
 
     def before_step(self) -> None:
-        leave_to_control(self.rnn)
+        """Zero the gradient of the biases: control alone moves them, or the two would settle off the target."""
+        for b in self.rnn.detector_biases():
+            b.grad[-1].zero_()  # not "= 0", which copies from the host and cannot be captured
 
     def after_update(self, good: Tensor, rate: Tensor | float) -> None:
         sums = self.mean(self.sums)
@@ -95,13 +97,6 @@ def lacking_bias(loss: Loss, targets: Sequence[float | Tensor], rnn: HMLSTM) -> 
         else:
             lacking.append((target - (values[..., l] * active).sum() / count) * 2 / rnn.a)
     return torch.stack(lacking)
-
-
-def leave_to_control(rnn: HMLSTM) -> None:
-    """Zero the gradient of the detectors' biases: control alone moves them, or the two would settle off the target."""
-    for b in rnn.detector_biases():
-        assert b.grad is not None
-        b.grad[-1].zero_()  # not "= 0", which copies from the host and cannot be captured
 
 
 @torch.no_grad()
