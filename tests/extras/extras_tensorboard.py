@@ -1,27 +1,36 @@
-"""The example that shows training in TensorBoard."""
+"""What training shows in TensorBoard."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import hmrnn
 import tiny
+from hmrnn.training.metrics import read_metrics
 
 
-def test_every_line_of_metrics_is_on_a_curve(tmp_path: Path) -> None:
-    example = tiny.script(tiny.ROOT / "examples" / "tensorboard_log.py")
-    text = tmp_path / "text.txt"
-    text.write_text("It was the best of times, it was the worst of times.\n" * 40)
-    run = hmrnn.Config.load(text).changed(
-        {"model.hidden_size": (8,), "train.epochs": 2, "train.batch_size": 4, "train.log_every": 2}
-    )
-    lines: list[dict[str, float]] = []
-    hmrnn.train(run, callbacks=[example.TensorBoard(tmp_path / "log")], progress=lines.append)
-    shown = EventAccumulator(str(tmp_path / "log")).Reload()
-    bits = [(line["step"], line["bits"]) for line in lines if line["event"] == "valid"]
-    points = [(point.step, point.value) for point in shown.Scalars("validation/bits")]
-    assert [step for step, _ in points] == [step for step, _ in bits]
-    assert all(abs(a - b) < 1e-5 for (_, a), (_, b) in zip(points, bits))
-    assert {"training/rate of level 1", "training/learning_rate"} <= {*shown.Tags()["scalars"]}
+def test_curves_rates_and_segments_are_shown_also_of_a_resumed_run(
+    command: tiny.Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tiny.story(tmp_path):
+        words = [*tiny.flags(tiny.config(batch_size=16, length=10)), "--log", "tensorboard"]
+        command("train story.txt --overwrite", *words)
+        command("train story.txt --resume --train.epochs 3 --log tensorboard --no-report")
+        run = tmp_path / "runs" / "story"
+        shown, metrics = EventAccumulator(str(run)).Reload(), read_metrics(run / "metrics.jsonl")
+        monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+        assert "hmrnn[tensorboard]" in command.refused("train story.txt --out other", *words)
+    for event, part in (("train", "training"), ("valid", "validation")):
+        lines = [line for line in metrics if line["event"] == event]
+        for curve, values in (
+            ("bits", [line["bits"] for line in lines]), ("rate of level 2", [line["rates"][1] for line in lines])
+        ):  # fmt: skip
+            points = shown.Scalars(f"{part}/{curve}")
+            assert [point.step for point in points] == [line["step"] for line in lines]
+            assert [point.value for point in points] == pytest.approx(values)
+    steps = [line["step"] for line in metrics if line["event"] == "valid"]
+    assert [image.step for image in shown.Images("segments")] == steps
+    assert all(image.width > 100 for image in shown.Images("segments"))

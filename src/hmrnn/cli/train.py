@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,17 @@ from hmrnn.errors import InputError
 from hmrnn.pretrained.train import carry_out
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.tensorboard import TensorBoard
 from hmrnn.training.trainer import Trainer
 
 
 def run(arguments: TrainArguments) -> int:
     run = RunDirectory(Path(str(arguments.out)))
     again = f"hmrnn train {shlex.quote(arguments.target)} --out {shlex.quote(str(run.path))} --resume"
+    first = os.environ.get("RANK", "0") == "0"
     return run_to_end(
         arguments.config, run, resume=arguments.resume, overwrite=arguments.overwrite, report=arguments.report,
-        again=again, hint=True,
+        again=again, hint=True, callbacks=[TensorBoard(run.path)] if arguments.log and first else [],
     )  # fmt: skip
 
 
@@ -38,6 +41,7 @@ def run_to_end(
     overwrite: bool = False,
     report: bool = True,
     hint: bool = False,
+    callbacks: Iterable[object] = (),
 ) -> int:
     """Train, show the progress and write the report; exit status. ``again`` is the command that resumes the run.
 
@@ -48,7 +52,9 @@ def run_to_end(
         return progress.follow(events, trainer, run, quiet=not run.writer)
 
     reading = display.show_progress("reading")
-    end, corpus, (unit, per) = carry_out(config, run, follow, resume=resume, overwrite=overwrite, reading=reading)
+    end, corpus, (unit, per) = carry_out(
+        config, run, follow, resume=resume, overwrite=overwrite, reading=reading, callbacks=callbacks
+    )
     if end["signal"] is not None:
         if run.writer:
             print(f"stopped by {end['signal']} at step {end['step']}; everything is saved. Resume with:\n  {again}")

@@ -61,9 +61,9 @@ def train(
         overwrite: replace the run in ``out``.
         progress: called with each line of metrics, such as ``print``.
         start: the model that train.start_from names, if it is not to be read from there.
-        callbacks: objects whose methods ``on_step``, ``on_validation`` and ``on_end``, if they have them, are called
-            with the lines of metrics after every ``train.log_every`` steps, after a validation, and with the last
-            event, which says why training ended.
+        callbacks: objects whose methods, if they have them, are called: ``on_start`` with the trainer; ``on_step`` and
+            ``on_validation`` with the lines of metrics after every ``train.log_every`` steps and after a validation;
+            ``on_end`` with the last event, which says why training ended. Under torchrun in every process.
 
     Example::
 
@@ -76,13 +76,8 @@ def train(
         for event in events:
             if progress is not None and event["event"] in ("train", "valid", "detector"):
                 progress(event)
-            for each in listening:
-                getattr(each, CALLBACKS.get(event["event"], ""), ignore)(event)
         return event
 
-    def ignore(event: dict[str, Any]) -> None: ...
-
-    listening = list(callbacks)
     config = run if isinstance(run, Config) else Config.load(run)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "run") if out is None else Path(os.path.expanduser(out))
@@ -92,7 +87,9 @@ def train(
             text = place.with_name(f"{place.name}.txt")
             spooled = files.spool(data, text if overwrite else check_new(text))
             config = replaced(config, {"data.path": (str(spooled),)})
-        end, *_ = carry_out(config, directory, follow, resume=resume, overwrite=overwrite, start=start)
+        end, *_ = carry_out(
+            config, directory, follow, resume=resume, overwrite=overwrite, start=start, callbacks=callbacks
+        )
         if end["signal"] is not None:
             raise KeyboardInterrupt(end["reason"])
         model = load(directory.path, device=choose_device(config.train.device))
@@ -109,6 +106,7 @@ def carry_out(
     overwrite: bool = False,
     start: Checkpoint | None = None,
     reading: Any = None,
+    callbacks: Iterable[object] = (),
 ) -> tuple[dict[str, Any], Any, Measure]:
     """Train in a directory while ``follow`` takes the events; the last event, the corpus and what was measured.
 
@@ -135,10 +133,23 @@ def carry_out(
             start = checkpoint.read(locate(config.train.start_from))
         trainer = Trainer(config, corpus, device, rank, world, start)
         with run.open(overwrite=overwrite):
-            events = training(trainer, run, resume=resume)
+            events = _told(training(trainer, run, resume=resume), trainer, list(callbacks))
             end, measure = follow(events, trainer), trainer.measure
         del trainer, events  # before the process group: if DDP held it last, gloo's threads could hang
     return end, corpus, measure
+
+
+def _told(events: Events, trainer: Trainer, callbacks: list[Any]) -> Events:
+    """The events of a run, of which callbacks are told."""
+
+    def ignore(event: Any) -> None: ...
+
+    for each in callbacks:
+        getattr(each, "on_start", ignore)(trainer)
+    for event in events:
+        for each in callbacks:
+            getattr(each, CALLBACKS.get(event["event"], ""), ignore)(event)
+        yield event
 
 
 def _note_schedules(stored: Config, wanted: Config) -> None:
