@@ -33,7 +33,7 @@ test: $(VENV)/installed-test ## all tests, ruff, clang-format, mypy and import-l
 pytest: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist worksteal
 
-test-extras: $(VENV)/installed-extras ## tests beside the Hub's library, onnxruntime, TensorBoard, pandas and polars
+test-extras: $(VENV)/installed-extras ## tests beside the Hub's library, onnxruntime, Optuna, TensorBoard, pandas and polars
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='extras_*.py' tests/extras
 
 sanitize: $(VENV)/installed-test ## the native library under sanitizers, with cases that the reference agrees with
@@ -111,7 +111,7 @@ $(VENV)/installed-test: pyproject.toml hatch_build.py constraints.txt
 	touch $(VENV)/installed $@
 
 $(VENV)/installed-extras: $(VENV)/installed-test
-	$(INSTALL) huggingface_hub onnx onnxscript onnxruntime tensorboard pandas polars
+	$(INSTALL) huggingface_hub onnx onnxscript onnxruntime optuna tensorboard pandas polars
 	touch $@
 
 clean: ## remove all that make made
