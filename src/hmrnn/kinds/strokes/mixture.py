@@ -98,21 +98,22 @@ class StrokeMixture(NamedTuple):
 
     def made_of(self, uniform: Tensor, temperature: float, bias: float) -> Tensor:
         """As :meth:`sample`, of numbers (..., DRAWS) between 0 and 1."""
-        mixture = StrokeMixture(*for_draws(self))
+        each = [part[..., None] for part in (self.log_weights, self.correlation, self.rest)]
+        parts, pen = for_draws([torch.cat([*each, self.means, self.log_deviations], dim=-1), self.pen])
+        log_weights = parts[..., 0]  # of parts (..., K, 7)
         of_component, of_pen, of_radius, of_angle = uniform.unbind(-1)
         if temperature == 0:
-            k = mixture.log_weights.argmax(-1, keepdim=True)  # (..., 1)
+            k = log_weights.argmax(-1)
         else:
-            weights = torch.softmax(mixture.log_weights * ((1 + bias) / temperature), dim=-1)
-            k = choose(weights, of_component)[..., None]
-        lifted = _happens(mixture.pen, of_pen, temperature)
+            k = choose(torch.softmax(log_weights * ((1 + bias) / temperature), dim=-1), of_component)
+        lifted = _happens(pen, of_pen, temperature)
         radius, angle = torch.sqrt(-2 * torch.log1p(-of_radius)), 2 * math.pi * of_angle
         x, y = radius * torch.cos(angle), radius * torch.sin(angle)  # independent unit normals (Box and Muller)
-        mean, log_deviation = (_of_component(part, k) for part in (mixture.means, mixture.log_deviations))
-        correlation, rest = (part.gather(-1, k)[..., 0] for part in (mixture.correlation, mixture.rest))
+        chosen = parts.gather(-2, k[..., None, None].expand(*k.shape, 1, parts.shape[-1]))[..., 0, :]
+        correlation, rest = chosen[..., 1], chosen[..., 2]
         correlated = torch.stack([x, correlation * x + torch.sqrt(rest) * y], dim=-1)
-        spread = torch.exp(log_deviation - bias) * math.sqrt(temperature)
-        return torch.cat([mean + spread * correlated, lifted[..., None]], dim=-1)
+        spread = torch.exp(chosen[..., 5:] - bias) * math.sqrt(temperature)
+        return torch.cat([chosen[..., 3:5] + spread * correlated, lifted[..., None]], dim=-1)
 
     def next_input(self, drawn: Tensor) -> Tensor:
         """The points themselves."""
@@ -181,8 +182,3 @@ def _happens(log_odds: Tensor, uniform: Tensor, temperature: float) -> Tensor:
     """(...): 1 where an event happens; at temperature 0 where it is the likelier of both."""
     happens = log_odds > 0 if temperature == 0 else uniform < torch.sigmoid(log_odds / temperature)
     return happens.to(log_odds.dtype)
-
-
-def _of_component(part: Tensor, k: Tensor) -> Tensor:
-    """(..., D): the values (..., K, D) of components ``k`` (..., 1)."""
-    return part.gather(-2, k[..., None].expand(*k.shape, part.shape[-1]))[..., 0, :]

@@ -148,9 +148,8 @@ class HandwritingModel(Predictor):
         condition = self.condition if condition is None else condition
         if self.window is None:
             return super()._conditioned(condition, shape)
-        rest = super()._conditioned(condition._replace(text=None), shape)
-        text = Condition(text=condition.text).expanded(shape[-1]).text
-        return rest._replace(text=text)
+        text, rest = condition.text, super()._conditioned(condition._replace(text=None), shape)
+        return rest._replace(text=text if text is None or len(text) > 1 else text.expand(shape[-1], -1))
 
     def log_likelihood(self, points: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Output]:
         """(T-1, B): the log-density in nats of each point (T, B, 3) but the first, given those before it; 0 in padding.

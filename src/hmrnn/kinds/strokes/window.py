@@ -80,14 +80,14 @@ class Window(nn.Module):
 
         Returns h (T, B, size), what the window shows (T, B, width), its weights (T, B, U) and the place after.
         """
-        with torch.autocast(x.device.type, enabled=False):
-            x, letters = x.to(self.moves.weight.dtype), self.letters(text)  # (B, U, width)
-            if torch.compiler.is_compiling() or ops.why_plain_torch() is not None or not engine.takes(x):
+        x, letters = x.to(self.moves.weight.dtype), self.letters(text)  # (B, U, width)
+        if torch.compiler.is_compiling() or ops.why_plain_torch() is not None or not engine.takes(x):
+            with torch.autocast(x.device.type, enabled=False):
                 h, read, shown, c, at = self._read(x, letters, place)
-            else:
-                cell, moves = self.cell, self.moves
-                weight, bias = torch.cat([cell.weight_ih, cell.weight_hh], dim=1), cell.bias_ih + cell.bias_hh
-                h, read, shown, c, at = native.follow(x, letters, weight, bias, moves.weight, moves.bias, place)
+        else:
+            cell, moves = self.cell, self.moves
+            weight, bias = torch.cat([cell.weight_ih, cell.weight_hh], dim=1), cell.bias_ih + cell.bias_hh
+            h, read, shown, c, at = native.follow(x, letters, weight, bias, moves.weight, moves.bias, place)
         return h, read, shown, Place(h[-1], read[-1], c[-1], at[-1])
 
     def _read(self, x: Tensor, letters: Tensor, place: Place) -> tuple[Tensor, ...]:

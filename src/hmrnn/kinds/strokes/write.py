@@ -89,7 +89,7 @@ def draw_line(
         found = check_jump(step[:, :POINT_SIZE], how.get("temperature", 1.0)).numpy().copy()
         found[over] = np.nan
         yield found
-        if model.config.halt:
+        if model.config.halt and (step[:, POINT_SIZE - 1 :] > 0).any():
             over |= model.ends(step, reader.state, condition).numpy()
             if over.all():
                 return
