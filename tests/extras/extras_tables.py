@@ -10,6 +10,8 @@ import pandas
 import polars
 import pytest
 import torch
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import make_pipeline
 
 import hmrnn
 import tiny
@@ -46,3 +48,13 @@ def test_series_of_an_index_that_does_not_begin_at_zero() -> None:
     frame = pandas.DataFrame({"text": TEXTS, "label": LABELS}, index=range(100, 116))[::-1]
     model = hmrnn.HMClassifier(**SMALL).fit(frame["text"], frame["label"])
     assert np.array_equal(model.predict(frame["text"]), model.predict(TEXTS[::-1]))
+
+
+@pytest.mark.parametrize(("table", "name"), [(pandas.DataFrame, "pandas"), (polars.DataFrame, "polars")])
+def test_a_table_of_one_column_is_that_column(table: Any, name: str) -> None:
+    frame, model = table({"text": TEXTS, "number": NUMBERS}), hmrnn.HMClassifier(**SMALL)
+    wanted = model.fit(TEXTS, LABELS).predict_proba(TEXTS)
+    assert np.array_equal(model.fit(frame[["text"]], LABELS).predict_proba(frame[["text"]]), wanted)
+    choose = ColumnTransformer([("text", "passthrough", ["text"])], verbose_feature_names_out=False)
+    pipeline = make_pipeline(choose, model).set_output(transform=name).fit(frame, LABELS)
+    assert np.array_equal(pipeline.predict_proba(frame), wanted)

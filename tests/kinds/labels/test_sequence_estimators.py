@@ -290,3 +290,44 @@ def test_scikit_learn_takes_it(kind: Any, X: Any, y: Any) -> None:
     pipeline = Pipeline([("turn", FunctionTransformer(lambda many: [one[::-1] for one in many])), ("label", model)])
     assert len(pipeline.fit(X, y).predict(X)) == len(X)
     assert pipeline.set_params(label__epochs=2).get_params()["label__epochs"] == 2
+
+
+def test_weights_are_routed_where_they_are_asked_for() -> None:
+    import sklearn
+    from sklearn.base import clone
+    from sklearn.exceptions import UnsetMetadataPassedError
+    from sklearn.model_selection import cross_validate
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    weights, model = [1.0, 2.0] * 8, hmrnn.HMClassifier(**SMALL)
+    with sklearn.config_context(enable_metadata_routing=True):
+        with pytest.raises(UnsetMetadataPassedError):
+            make_pipeline(FunctionTransformer(), model).fit(TEXTS, LABELS, sample_weight=weights)
+        asking = clone(model.set_fit_request(sample_weight=True).set_score_request(sample_weight=True))
+        pipeline = make_pipeline(FunctionTransformer(), asking).fit(TEXTS, LABELS, sample_weight=weights)
+        own = asking.fit(TEXTS, LABELS, sample_weight=weights)
+        np.testing.assert_array_equal(pipeline.predict_proba(TEXTS), own.predict_proba(TEXTS))
+        assert pipeline.score(TEXTS, LABELS, sample_weight=weights) == own.score(TEXTS, LABELS, weights)
+        asking.set_score_request(sample_weight=False)
+        cross_validate(asking, np.array(TEXTS), LABELS, cv=2, params={"sample_weight": weights}, error_score="raise")
+    with pytest.raises(TypeError):
+        model.set_fit_request(weights=True)
+
+
+def test_a_column_of_texts_comes_through_a_column_transformer() -> None:
+    from sklearn.compose import ColumnTransformer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+    X = np.array([[text, len(text)] for text in TEXTS], object)
+    own = hmrnn.HMClassifier(**SMALL).fit(TEXTS, LABELS).predict_proba(TEXTS)
+    choose = ColumnTransformer([("text", "passthrough", [0])])
+    pipeline = make_pipeline(choose, hmrnn.HMClassifier(**SMALL)).set_output(transform="default").fit(X, LABELS)
+    np.testing.assert_array_equal(pipeline.predict_proba(X), own)
+
+    language = hmrnn.load("novel-small")
+    vectors = FunctionTransformer(lambda texts: np.stack([language.embed(text).text for text in texts]))
+    beside = ColumnTransformer([("text", vectors, 0), ("length", StandardScaler(), [1])])
+    assert make_pipeline(beside, LogisticRegression()).fit(X, LABELS).score(X, LABELS) == 1.0

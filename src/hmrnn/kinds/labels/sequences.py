@@ -120,6 +120,9 @@ def _listed(X: Any) -> tuple[list[Any], str]:
     whole = None if isinstance(X, list | tuple) else number_array(X)
     if whole is not None and whole.ndim < 2 and whole.size:
         return [], f"numbers of shape {whole.shape}. Reshape your data: numbers[None] is one series"
+    if whole is None and getattr(X, "shape", ())[1:] == (1,):
+        column = np.asarray(X)[:, 0]  # a table of one column, as ColumnTransformer gives texts
+        X = column if all(isinstance(one, str) for one in column) else X
     if hasattr(X, "columns") and whole is None:
         return [], f"a table with other columns than of numbers; take these, or the one with the texts; {PER_STEP}"
     if not isinstance(X, Iterable) or isinstance(X, Mapping | Set):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import sys
 from typing import Any, ClassVar, Literal, Self
 
@@ -50,6 +51,31 @@ class Estimator:
         for name, value in params.items():
             setattr(self, name, value)
         return self
+
+    def get_metadata_routing(self) -> Any:
+        """What scikit-learn may pass to the methods beside X and y, and what was asked for: ``set_fit_request``."""
+        from sklearn.utils.metadata_routing import MetadataRequest  # type: ignore
+
+        if hasattr(self, "_metadata_request"):
+            return self._metadata_request
+        request = MetadataRequest(owner=type(self).__name__)
+        for method in ("fit", "predict", "score"):
+            for name in {*inspect.signature(getattr(self, method)).parameters} - {"X", "y"}:
+                getattr(request, method).add_request(param=name, alias=None)
+        return request
+
+    def _request(self, method: str, **asked: bool | str | None) -> Self:
+        request = self.get_metadata_routing()
+        if unknown := {*asked} - {*getattr(request, method).requests}:
+            raise TypeError(f"{type(self).__name__}.{method} takes no {', '.join(unknown)}")
+        for name, alias in asked.items():
+            getattr(request, method).add_request(param=name, alias=alias)
+        self._metadata_request = request  # which clone copies
+        return self
+
+    set_fit_request = functools.partialmethod(_request, "fit")
+    set_predict_request = functools.partialmethod(_request, "predict")
+    set_score_request = functools.partialmethod(_request, "score")
 
     def __repr__(self) -> str:
         given = ((field.name, repr(getattr(self, field.name)), field.default) for field in dataclasses.fields(self))
