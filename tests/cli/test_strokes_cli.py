@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ import hmrnn
 import tiny
 import tiny_strokes
 from hmrnn.analysis.scores import pooled
-from hmrnn.cli import demo
 from hmrnn.kinds.strokes.figures import COLOURS, figure5
 from hmrnn.kinds.strokes.files import read_strokes, save_strokes
 from hmrnn.kinds.strokes.gold import against_pen_ups, pen_ups
@@ -239,12 +237,9 @@ def test_demo(monkeypatch: pytest.MonkeyPatch, run: tiny.Command) -> None:
     small = {"model.hidden_size": (16,), "model.output_size": 16, "data.lines": 20, "train.epochs": 1}
     monkeypatch.setitem(PRESETS, "handwritten", PRESETS["handwritten"].changed(small))
     out = run("demo --handwriting --out demo")
-    assert re.search(r"one Gaussian for all steps[^\n]*-\d+", out)
-    assert {path.name for path in Path("demo", "figures").iterdir()} == {
-        "curves.png", "figure5.png", "primed.png", "writing.png", "writing.svg",
-    }  # fmt: skip
+    assert "level 1" in out
+    assert Path("demo", "report.html").is_file()
     monkeypatch.setattr(
         "hmrnn.cli.train.run_to_end", lambda *a, **k: pytest.fail("a finished demo must not train again")
     )
-    monkeypatch.setattr(demo, "save_figure", lambda *a, **k: None)
     assert "hmrnn demo --handwriting --out demo --fresh" in run("demo --handwriting --out demo")

@@ -90,8 +90,6 @@ def test_best_models_of_updates_that_are_made_again_go_unless_there_are_no_other
 
 def test_overwriting_removes_what_belongs_to_a_run_and_nothing_else(tmp_path: Path) -> None:
     tiny.run(tmp_path, tiny.config(epochs=1))
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "figures" / "curves.png").write_bytes(b"")
     (tmp_path / ".last-00000005.new").mkdir()
     kept = {"notes.txt": "mine", "best-of/model.txt": "mine", "last-1/model.txt": "mine"}
     for name, text in kept.items():

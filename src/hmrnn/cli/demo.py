@@ -1,4 +1,4 @@
-"""``hmrnn demo``: train on built-in data, then show what the model predicts, finds and writes."""
+"""``hmrnn demo``: train on built-in data, then show what report.html has but the figures."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from hmrnn.cli.arguments import DemoArguments, own_options, usual
 from hmrnn.cli.display import show, show_progress
 from hmrnn.cli.train import run_or_use
 from hmrnn.config import Config
-from hmrnn.plots.charts import curves
-from hmrnn.plots.style import save_figure
 from hmrnn.pretrained.load import load
-from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.utils.options import flag
 
@@ -28,11 +25,9 @@ def run(arguments: DemoArguments) -> int:
     status = run_or_use(config, RunDirectory(place), f"{flags} --out {shlex.quote(str(place))}", arguments.fresh)
     if status != 0:
         return status
-    model, folder = load(place), place / "figures"
+    model = load(place)
     corpus = model.corpus()
-    folder.mkdir(exist_ok=True)
-    show(commands.demo(model, corpus, folder))
-    save_figure(curves(read_metrics(place / "metrics.jsonl")), folder / "curves.png")
-    print(f"\nThe figures and the training curves are in {folder}/, the model is in {place}.")
+    show(section for section in commands.report(model, corpus) if section.figure is None)
+    print(f"\nThe figures and the training curves are in {place}/report.html, the model is in {place}.")
     print(f"Try:  hmrnn {commands.next(config, place, corpus)}")
     return 0

@@ -49,10 +49,6 @@ class Commands:
             words += f" --condition {shlex.quote(m.classes[0] if m.classes else ' '.join('0' * m.condition_numbers))}"
         return words
 
-    def demo(self, model: Any, corpus: Any, folder: Path) -> Iterable[Section]:
-        """What ``hmrnn demo`` found; figures go to ``folder``."""
-        raise NotImplementedError
-
     def suggested(self, config: Config, corpus: Any) -> str:
         """That command with {} for the run."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The directory of a run: config.json, metrics.jsonl, best-STEP/, last-STEP/, report.html and figures/."""
+"""The directory of a run: config.json, metrics.jsonl, best-STEP/, last-STEP/ and report.html."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class RunDirectory:
     def _clear(self) -> None:
         """Remove a run except its config.json, so that it can be overwritten again after a crash."""
         for path in self.path.iterdir():
-            if checkpoint.NAME.fullmatch(path.name) or path.name == "figures":
+            if checkpoint.NAME.fullmatch(path.name):
                 shutil.rmtree(path)
             elif path.name in ("metrics.jsonl", "report.html"):
                 path.unlink()

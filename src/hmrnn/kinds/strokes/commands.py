@@ -20,7 +20,7 @@ from hmrnn.kinds.strokes.drawing import check_drawing_path, save_drawing
 from hmrnn.kinds.strokes.files import ENDINGS, read_strokes, save_strokes
 from hmrnn.kinds.strokes.gold import against_pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
-from hmrnn.kinds.strokes.report import demo, sections
+from hmrnn.kinds.strokes.report import sections
 from hmrnn.kinds.strokes.strokes import FEWEST, Strokes, counted, joined
 from hmrnn.kinds.strokes.transcripts import TranscriptModel, legibility
 from hmrnn.kinds.strokes.write import READ_LINES, scribble
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 class StrokeCommands(SequenceCommands):
     report = staticmethod(sections)
-    demo = staticmethod(demo)
 
     def data(self, config: Config, arguments: Any) -> Iterator[Section]:
         data = dataclasses.replace(config.data, split=arguments.split)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from hmrnn.kinds.strokes.batches import StrokeBatches
 from hmrnn.kinds.strokes.network import HandwritingModel
@@ -59,18 +56,3 @@ def evaluate_strokes(
     batches = StrokeBatches(strokes, scale, batch_size, model.config, conditions=conditions)
     points, (nats,), work = read_all(model, batches, share, **how).result(share[1])
     return StrokeEvaluation(*work, len(strokes), points, -nats / len(strokes))
-
-
-def one_gaussian(train: Sequence[np.ndarray], test: Sequence[np.ndarray]) -> float:
-    """Nats per line of ``test`` (arrays (T, 3) of steps) if every step has the distribution of all steps of ``train``.
-
-    Δx and Δy have one Gaussian and the pen one probability; densities are in units of the standard deviations.
-    """
-    known, steps = (np.concatenate([line[1:] for line in lines]).astype(np.float64) for lines in (train, test))
-    mean, deviation, up = known[:, :2].mean(axis=0), known[:, :2].std(axis=0), known[:, 2].mean()
-    z = (steps[:, :2] - mean) / deviation
-    rho = float(((known[:, :2] - mean) / deviation).prod(axis=1).mean())
-    exponent = ((z**2).sum(axis=1) - 2 * rho * z.prod(axis=1)) / (2 * (1 - rho**2))
-    position = -exponent - math.log(2 * math.pi) - 0.5 * math.log(1 - rho**2)
-    pen = np.where(steps[:, 2] > 0.5, math.log(up), math.log(1 - up))
-    return float((position + pen).sum() / len(test))

