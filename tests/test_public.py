@@ -55,7 +55,6 @@ def test_operations_are_numbered() -> None:
         hmrnn.nn.Bidirectional,
         hmrnn.nn.ReadOut,
         hmrnn.nn.SequenceReadOut,
-        hmrnn.nn.Stack,
         hmrnn.nn.TreeReadOut,
         hmrnn.nn.rate_loss,
         hmrnn.nn.ridge_regression,

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 import hmrnn
 from hmrnn import HMLSTM, Operation
-from hmrnn.nn import Bidirectional, Stack
+from hmrnn.nn import Bidirectional
 from hmrnn.nn.bidirectional import reverse_steps
 from refusals import refused
 
@@ -181,36 +181,3 @@ def test_what_is_refused() -> None:
         rnn(x, boundaries=torch.zeros(T, B, 1, 2))
     with refused():
         HMLSTM(INPUT, SIZES, 3, bidirectional="yes")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_a_stack_feeds_all_layers_to_the_next_network(bidirectional: bool) -> None:
-    low = HMLSTM(INPUT, (6, 4), 2, bidirectional=bidirectional)
-    high = HMLSTM(sum(low.output_sizes), (3, 5), 2, bidirectional=bidirectional)
-    stack, x = Stack([low, high]).double(), inputs()
-    outs, states = stack(x, lengths=LENGTHS)
-    first, end = low(x, lengths=LENGTHS)
-    second, top = high(torch.cat(first.hidden, dim=-1), lengths=LENGTHS)
-    assert stack.output_sizes == high.output_sizes
-    assert_close([*outs[0].hidden, *outs[1].hidden], [*first.hidden, *second.hidden])
-    table = x.flatten(0, 1)  # each step is a symbol
-    packed = pack_padded_sequence(torch.arange(T * B).view(T, B), torch.tensor(LENGTHS), enforce_sorted=False)
-    by_symbol, _ = stack(packed, embedding=table)
-    assert_close([pad_packed_sequence(h)[0] for h in by_symbol[1].hidden], [*second.hidden])
-    again, _ = stack(x, states, boundaries=[None, torch.ones_like(second.boundaries)])
-    want, _ = low(x, end)
-    assert_close(
-        [*again[0].hidden, *again[1].hidden],
-        [
-            *want.hidden,
-            *high(torch.cat(want.hidden, dim=-1), top, boundaries=torch.ones_like(second.boundaries))[0].hidden,
-        ],
-    )
-    with refused("states"):
-        stack(x, states[:1])
-    with refused():
-        Stack([low, low])
-    with refused():
-        Stack([low, HMLSTM(sum(low.output_sizes), 3, 2, batch_first=True)])
-    with refused():
-        Stack([])

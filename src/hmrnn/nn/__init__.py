@@ -7,7 +7,6 @@ from hmrnn.nn.attention import Attention as Attention
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork as EchoStateNetwork
 from hmrnn.nn.baselines.echo_state import ridge_regression as ridge_regression
 from hmrnn.nn.bidirectional import Bidirectional as Bidirectional
-from hmrnn.nn.bidirectional import Stack as Stack
 from hmrnn.nn.bidirectional import States as States
 from hmrnn.nn.lstm import LSTM as LSTM
 from hmrnn.nn.rates import rate_loss as rate_loss

@@ -1,11 +1,10 @@
-"""Bidirectional: a network per direction, as ``HMLSTM(..., bidirectional=True)`` makes it; stacks of networks."""
+"""Bidirectional: a network per direction, as ``HMLSTM(..., bidirectional=True)`` makes it."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -164,74 +163,6 @@ for _name in (
     "temperature", "engine_for", "settable", "late", "default_gain",
 ):  # fmt: skip
     setattr(Bidirectional, _name, _of_both(_name))
-
-
-class Stack(nn.Module):
-    """Whole networks on top of each other: each reads h of all layers of the one below, side by side, at every step.
-
-    Args:
-        networks: the networks, the lowest first, such as bidirectional ones. The ``input_size`` of each but the first
-            must be ``sum(below.output_sizes)``; all must agree in ``batch_first``.
-
-    Inputs: x, states, lengths, boundaries
-        - **x**, **lengths**, **embedding**: as of the networks; packed sequences, too.
-        - **states**: a state per network, or None.
-        - **boundaries**: forced boundaries per network, each a tensor or None; or None.
-
-    Outputs: outs, states
-        - **outs**: a tuple of :class:`hmrnn.Output`, one per network. ``outs[-1].hidden`` goes to a read-out.
-        - **states**: a tuple of states, one per network.
-
-    Example::
-
-        >>> low = hmrnn.HMLSTM(10, 20, 2, bidirectional=True)
-        >>> stack = hmrnn.nn.Stack([low, hmrnn.HMLSTM(sum(low.output_sizes), 30, 2, bidirectional=True)])
-        >>> outs, states = stack(torch.randn(50, 4, 10))
-        >>> stack.output_sizes, tuple(outs[-1].hidden[0].shape)
-        ((60, 60), (50, 4, 60))
-    """
-
-    def __init__(self, networks: Sequence[Any]) -> None:
-        super().__init__()
-        if not networks:
-            raise InputError("networks must hold at least one network")
-        for below, above in itertools.pairwise(networks):
-            wanted = sum(below.output_sizes)
-            if (above.input_size, above.batch_first) != (wanted, below.batch_first):
-                raise InputError(
-                    f"each network of a stack must have the input_size sum(below.output_sizes) = {wanted}, and the "
-                    f"batch_first of the one below; got {above.input_size} and {above.batch_first}"
-                )
-        self.networks = nn.ModuleList(networks)
-
-    @property
-    def output_sizes(self) -> tuple[int, ...]:
-        """The sizes of ``outs[-1].hidden``."""
-        return cast(Any, self.networks[-1]).output_sizes
-
-    def forward(
-        self,
-        x: Tensor | PackedSequence,
-        states: Sequence[Any] | None = None,
-        lengths: Tensor | Sequence[int] | None = None,
-        boundaries: Sequence[Tensor | None] | None = None,
-        *,
-        embedding: Tensor | None = None,
-    ) -> tuple[tuple[Output, ...], tuple[Any, ...]]:
-        count = len(self.networks)
-        for name, given in (("states", states), ("boundaries", boundaries)):
-            if given is not None and len(given) != count:
-                raise InputError(f"{name} must be None or hold {count}, one per network; got {len(given)}")
-        outs: list[Output] = []
-        ends: list[Any] = []
-        for k, network in enumerate(self.networks):
-            state = None if states is None else states[k]
-            forced = None if boundaries is None else boundaries[k]
-            out, end = network(x, state, lengths, forced, embedding=embedding)
-            outs.append(out)
-            ends.append(end)
-            x, embedding = side_by_side(out.hidden), None
-        return tuple(outs), tuple(ends)
 
 
 def side_by_side(hidden: Sequence[Any]) -> Any:
