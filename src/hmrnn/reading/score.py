@@ -17,6 +17,7 @@ from hmrnn.nn.output import Output, changes
 from hmrnn.nn.predictor import Predictor, evaluating, multiply_adds
 from hmrnn.ops import State
 from hmrnn.ops.cuda.captures import uncaptured
+from hmrnn.ops.interface import within
 from hmrnn.reading.batches import Batch, Batches
 from hmrnn.reading.read import Read, check_finite, read
 
@@ -106,11 +107,10 @@ def to_tensors(batch: Batch, device: torch.device, columns: slice = slice(None))
 def unpack(batch: tuple[Tensor, ...], config: ModelConfig) -> tuple[Tensor, Tensor, Tensor, Condition]:
     """Inputs, targets, what is counted (T, B), and the condition."""
     inputs, targets, counted, *rest = batch
-    steps = torch.arange(len(inputs), device=inputs.device)[:, None]  # (T, 1)
     given = [a[0] if a.dim() == 3 else a for a in rest]
     value = given.pop(0) if config.conditioned else None
     clock = counted if config.time == "left" else None
-    return inputs, targets, steps < counted, Condition(value, clock, given[0] if given else None)
+    return inputs, targets, within(counted, len(inputs)), Condition(value, clock, given[0] if given else None)
 
 
 def read_all(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.kinds.labels.corpus import Examples
+from hmrnn.ops.interface import within
 from hmrnn.reading.batches import Plan, padded_length
 
 FINEST = 4
@@ -38,12 +39,12 @@ class Batch(NamedTuple):
     @property
     def active(self) -> Tensor:
         """(T, B): False in the padding."""
-        return torch.arange(len(self.inputs), device=self.lengths.device)[:, None] < self.lengths
+        return within(self.lengths, len(self.inputs))
 
     @property
     def asked(self) -> Tensor:
         """(N, B): whether there is such a target."""
-        return torch.arange(len(self.targets), device=self.lengths.device)[:, None] < self.counted
+        return within(self.counted, len(self.targets))
 
 
 class LabelBatches:

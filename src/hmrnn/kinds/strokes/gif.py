@@ -5,17 +5,12 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.ink import INK, PRIME, Line, Sheet
 from hmrnn.kinds.strokes.strokes import Lines
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-    from PIL.ImageDraw import ImageDraw
 
 SECONDS, MOST_SECONDS = 8.0, 600.0
 """Duration of the writing: default and maximum."""
@@ -24,7 +19,8 @@ STAYS = 3.0
 _FRAMES, _MOST_FRAMES = 12.5, 100  # per second, in total
 _WIDTH, _MOST_HEIGHT = 900, 2000  # pixels
 _FINER = 3  # supersampling factor, for smooth edges
-_SHADES = 16  # of each colour, from white to the full colour
+WRITTEN, BEFORE, PAPER = 0, 127, 255
+"""The shades of ink, of the prime and of paper."""
 
 
 def check_seconds(seconds: float) -> None:
@@ -39,34 +35,38 @@ def gif(lines: Lines, *, prime: np.ndarray | None = None, seconds: float = SECON
     ``prime`` is drawn in grey before each line, from the first frame on. The last frame is the complete picture and
     stays for ``STAYS`` seconds.
     """
+    from PIL import Image, ImageDraw
+
     check_seconds(seconds)
     sheet = Sheet(lines, prime)
     points = max(sum(map(len, line.ink)) for line in sheet.lines)
     count = max(2, min(round(_FRAMES * seconds), _MOST_FRAMES, points + 1))
-    first, *others = _frames(sheet, count)
-    hundredths = max(2, round(100 * seconds / (count - 1)))  # the unit of the format; viewers do not go below 2
-    durations = [10 * hundredths] * (count - 1) + [round(1000 * STAYS)]
-    file = io.BytesIO()
-    first.save(file, "GIF", save_all=True, append_images=others, duration=durations, loop=0, disposal=1, optimize=True)
-    return file.getvalue()
-
-
-def _frames(sheet: Sheet, count: int) -> Iterator[Image]:
-    """``count`` frames, from no ink to all of it."""
-    from PIL import Image, ImageDraw
-
     scale = min(_WIDTH / sheet.width, _MOST_HEIGHT / sheet.height)
-    width, height = (max(1, round(scale * size)) for size in (sheet.width, sheet.height))
-    canvas, palette = Image.new("RGB", (_FINER * width, _FINER * height), "white"), Image.new("P", (1, 1))
-    palette.putpalette(_palette())
-    pen = _Pen(ImageDraw.Draw(canvas), _FINER * scale, sheet.pen)
+    width, height = (_FINER * max(1, round(scale * size)) for size in (sheet.width, sheet.height))
+    canvas = Image.new("L", (width, height), PAPER)
+    draw, pen = ImageDraw.Draw(canvas), max(_FINER, round(_FINER * scale * sheet.pen))
+
+    def write(stroke: np.ndarray, shade: int) -> None:
+        places = [(x, y) for x, y in (_FINER * scale * stroke).tolist()]
+        draw.line(places, fill=shade, width=pen)
+        for x, y in places:  # round ends
+            draw.ellipse((x - pen / 2, y - pen / 2, x + pen / 2, y + pen / 2), fill=shade)
+
     for stroke in itertools.chain.from_iterable(line.prime for line in sheet.lines):
-        pen.draw(stroke, PRIME)
+        write(stroke, BEFORE)
+    frames = []
     for k in range(count):
         for line in sheet.lines:
             for stroke in _between(line, (k - 1) / (count - 1), k / (count - 1)):
-                pen.draw(stroke, INK)
-        yield canvas.reduce(_FINER).quantize(palette=palette, dither=Image.Dither.NONE)
+                write(stroke, WRITTEN)
+        frames.append(canvas.reduce(_FINER))
+        frames[-1].putpalette(_palette())
+    hundredths = max(2, round(100 * seconds / (count - 1)))  # the unit of the format; viewers do not go below 2
+    times, file = [10 * hundredths] * (count - 1) + [round(1000 * STAYS)], io.BytesIO()
+    frames[0].save(
+        file, "GIF", save_all=True, append_images=frames[1:], duration=times, loop=0, disposal=1, optimize=True
+    )
+    return file.getvalue()
 
 
 def _between(line: Line, begin: float, end: float) -> Iterator[np.ndarray]:
@@ -80,26 +80,8 @@ def _between(line: Line, begin: float, end: float) -> Iterator[np.ndarray]:
         before += len(stroke)
 
 
-class _Pen:
-    """Draws strokes with round ends on a picture; points are in the units of a sheet."""
-
-    def __init__(self, draw: ImageDraw, scale: float, width: float) -> None:
-        self.on, self.scale = draw, scale
-        self.width = max(_FINER, round(scale * width))
-
-    def draw(self, points: np.ndarray, colour: str) -> None:
-        places = [tuple(place) for place in (self.scale * points).tolist()]
-        self.on.line(places, fill=colour, width=self.width)
-        r = self.width / 2
-        for x, y in places:
-            self.on.ellipse((x - r, y - r, x + r, y + r), fill=colour)
-
-
 def _palette() -> list[int]:
-    """RGB values: white, the shades of the ink, the shades of the prime."""
-    result = [255, 255, 255]
-    for colour in (INK, PRIME):
-        full = [int(colour[k : k + 2], 16) for k in (1, 3, 5)]
-        for shade in range(1, _SHADES):
-            result += [round(255 + (part - 255) * shade / (_SHADES - 1)) for part in full]
-    return result
+    """RGB values of all shades: of the ink, of the prime, of paper, and between them."""
+    full = [[int(colour[k : k + 2], 16) for k in (1, 3, 5)] for colour in (INK, PRIME, "#ffffff")]
+    parts = [np.interp(range(256), (WRITTEN, BEFORE, PAPER), part) for part in zip(*full)]
+    return [int(value) for value in np.rint(np.stack(parts, axis=1)).ravel()]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.ops.interface import LayerWeights, Options, Result, State, Step, Symbols, first_only
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Step, Symbols, first_only, within
 from hmrnn.ops.native import library
 
 FIELDS = len(LayerWeights._fields)
@@ -46,7 +46,7 @@ def all_binary(state: State, lengths: Tensor | None, boundaries: Tensor | None) 
     if boundaries is not None:
         free = boundaries.isnan()
         if lengths is not None:
-            free = free | (torch.arange(len(boundaries))[:, None] >= lengths)[..., None]
+            free = free | ~within(lengths, len(boundaries))[..., None]
         given.append(boundaries.masked_fill(free, 0))
     return all(bool(((z == 0) | (z == 1)).all()) for z in given)
 
@@ -253,7 +253,7 @@ def hmlstm(
         return None if a is None else a.to(dtype, copy=learn)
 
     if indices is not None and lengths is not None:
-        indices = indices.masked_fill(torch.arange(len(indices))[:, None] >= lengths, 0)
+        indices = indices.masked_fill(~within(lengths, len(indices)), 0)
     tensors[1] = own(boundaries)
     given = _Given(
         options, own(indices, torch.int64), own(lengths, torch.int64), own(noise),

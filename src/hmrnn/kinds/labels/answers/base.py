@@ -15,6 +15,10 @@ Finite = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 Checked = tuple[list[Any], dict[str, Any]]
 """The answer to each sequence, checked, and what the Answer keeps of their form."""
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1e300)]
+Encoded = Sequence[np.ndarray]
+"""The answers to several sequences, as a network learns them."""
+Sure = dict[Any, float] | list[float]
+"""The probability of each class, or of each part of an answer."""
 
 
 class Answer(msgspec.Struct, frozen=True, dict=True, tag_field="kind", forbid_unknown_fields=True):
@@ -45,7 +49,7 @@ class Answer(msgspec.Struct, frozen=True, dict=True, tag_field="kind", forbid_un
         """A series as it is before its channels are scaled."""
         return series
 
-    def sure(self, values: np.ndarray, chances: np.ndarray) -> dict[Any, float] | list[float]:
+    def sure(self, values: np.ndarray, chances: np.ndarray) -> Sure:
         """How likely an answer is, part by part; of numbers nothing."""
         return {}
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from hmrnn.analysis.edits import edit_distance, span_f1
 from hmrnn.errors import InputError
-from hmrnn.kinds.labels.answers.base import Answer, Checked, listed
+from hmrnn.kinds.labels.answers.base import Answer, Checked, Encoded, Sure, listed
 from hmrnn.kinds.labels.sequences import Item, check_text, sequences
 
 Label = str | bool | int | float
@@ -64,12 +64,12 @@ class Classes(Answer, frozen=True):
     def right(self, target: Any) -> np.ndarray:
         return np.array([self.index.get(label, -1) for label in target], np.int64)
 
-    def score(self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray], weights: np.ndarray) -> float:
+    def score(self, found: Encoded, wanted: Encoded, weights: np.ndarray) -> float:
         """The share of right answers."""
         right = [(a == b).sum() for a, b in zip(found, wanted)]
         return float(weights @ right / (weights @ [len(one) for one in wanted]))
 
-    def compared(self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> str:
+    def compared(self, found: Encoded, wanted: Encoded) -> str:
         every = np.concatenate(wanted)
         ((most, times),) = Counter(every[every >= 0].tolist()).most_common(1)
         return (
@@ -133,7 +133,7 @@ class Labels(Classes, frozen=True, tag="labels"):
     def given(self, values: np.ndarray, item: Item) -> Any:
         return self.classes[values[0]]
 
-    def sure(self, values: np.ndarray, chances: np.ndarray) -> dict[Any, float] | list[float]:
+    def sure(self, values: np.ndarray, chances: np.ndarray) -> Sure:
         return dict(zip(self.classes, chances[0].tolist()))
 
 
@@ -160,10 +160,10 @@ class Tags(Classes, frozen=True, tag="tags"):
     def given(self, values: np.ndarray, item: Item) -> Any:
         return [self.classes[k] for k in values]
 
-    def sure(self, values: np.ndarray, chances: np.ndarray) -> dict[Any, float] | list[float]:
+    def sure(self, values: np.ndarray, chances: np.ndarray) -> Sure:
         return [float(each[tag]) for tag, each in zip(values, chances)]
 
-    def compared(self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> str:
+    def compared(self, found: Encoded, wanted: Encoded) -> str:
         said = super().compared(found, wanted)
         if "O" in self.classes:
             names = [*map(str, self.classes), "?"]  # what training has not shown has the index -1
@@ -211,18 +211,18 @@ class Pairs(Classes, frozen=True, tag="pairs"):
         written = [self.classes[k] for k in values if k < self.size]
         return "".join(map(str, written)) if self.text else written
 
-    def sure(self, values: np.ndarray, chances: np.ndarray) -> dict[Any, float] | list[float]:
+    def sure(self, values: np.ndarray, chances: np.ndarray) -> Sure:
         found: list[float] = chances.tolist()
         return found
 
-    def score(self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray], weights: np.ndarray) -> float:
+    def score(self, found: Encoded, wanted: Encoded, weights: np.ndarray) -> float:
         """The share of sequences without an error."""
         return float(np.average([np.array_equal(a, b) for a, b in zip(found, wanted)], weights=weights))
 
-    def error_rate(self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
+    def error_rate(self, found: Encoded, wanted: Encoded) -> float:
         """Edits (insertions, deletions, substitutions) per symbol of ``wanted``."""
         return sum(edit_distance(a.tolist(), b.tolist()) for a, b in zip(found, wanted)) / sum(map(len, wanted))
 
-    def compared(self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> str:
+    def compared(self, found: Encoded, wanted: Encoded) -> str:
         share, edits = self.score(found, wanted, np.ones(len(found))), self.error_rate(found, wanted)
         return f"{share:.2%} of the {len(wanted):,} sequences are right; {edits:.1%} of the symbols need an edit"

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from hmrnn.errors import InputError
-from hmrnn.kinds.labels.answers.base import Answer, Checked, Finite, Positive, listed
+from hmrnn.kinds.labels.answers.base import Answer, Checked, Encoded, Finite, Positive, listed
 from hmrnn.kinds.labels.sequences import Item, numbers_of, scale_of, scaled
 
 S = TypeVar("S", bound="Scaled")
@@ -102,16 +102,16 @@ class Numbers(Scaled, frozen=True, tag="numbers"):
             raise InputError(f"must hold {self.describe()}, as this model predicts; got {found.shape[1]}", setting="y")
         return found
 
-    def score(self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray], weights: np.ndarray) -> float:
+    def score(self, found: Encoded, wanted: Encoded, weights: np.ndarray) -> float:
         """R², of rows of numbers the mean over the columns: 1 is perfect, 0 is as good as the mean of y."""
         each = np.repeat(weights, [len(one) for one in wanted])
         return r_squared(self.decode(np.concatenate(found)), np.concatenate(wanted), each)
 
-    def scores(self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> NumberScores:
+    def scores(self, found: Encoded, wanted: Encoded) -> NumberScores:
         """R², RMSE and MAE, and what predicting the mean of the training part has."""
         return NumberScores.of(self.decode(np.concatenate(found)), np.concatenate(wanted), self.mean)
 
-    def compared(self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> str:
+    def compared(self, found: Encoded, wanted: Encoded) -> str:
         return str(self.scores(found, wanted))
 
 
