@@ -34,7 +34,12 @@ pytest: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist worksteal
 
 test-extras: $(VENV)/installed-extras ## tests beside the Hub's library, onnxruntime, Optuna, TensorBoard, pandas and polars
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='extras_*.py' tests/extras
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='extras_*.py' --ignore tests/extras/extras_ray.py tests/extras
+
+# Not in .ci/run: Ray takes half a minute to install and one to start its workers. With Java: make test-ray SPARK=pyspark
+test-ray: $(VENV)/installed-extras ## segment --ray, with a worker that is killed
+	$(INSTALL) "ray[data]" $(SPARK)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='extras_ray.py' tests/extras
 
 sanitize: $(VENV)/installed-test ## the native library under sanitizers, with cases that the reference agrees with
 	OMP_NUM_THREADS=1 $(BIN)/python tests/native/sanitize.py

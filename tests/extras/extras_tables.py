@@ -44,6 +44,32 @@ def test_a_column_is_trained_on_and_segments_are_a_table(table: Any, tmp_path: P
     assert list(rows["text"]) == [*found.segments(1), *found.segments(2)]
 
 
+def test_segments_are_columns_of_the_table() -> None:
+    model, texts = hmrnn.load("novel-small"), ["The boats came back.", None, "Nobody said a word."]
+    words = [model.segment(text).words() if text else None for text in texts]
+    frame = pandas.DataFrame({"text": texts}, index=[7, 8, 9])
+    found = frame.assign(**model.segment_column(frame["text"]))
+    assert found["words"].tolist() == words
+    assert found["error"].isna().tolist() == [True, False, True]
+    assert found.index.tolist() == [7, 8, 9]
+    table = polars.DataFrame({"text": texts})
+    table = table.hstack(polars.DataFrame(model.segment_column(table["text"])))
+    assert table["words"].to_list() == words
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_the_example_for_spark_segments_frames(parts: int) -> None:
+    example = tiny.script(tiny.ROOT / "examples" / "spark_segment.py")
+    texts = ["The boats came back.", None, "Nobody said a word.", "", "It rained."]
+    frame = pandas.DataFrame({"id": range(5), "said": texts})
+    size = -(-5 // parts)
+    made = [*example.segmenter("novel-small", "said")(frame[k : k + size] for k in range(0, 5, size))]
+    assert len(made) == parts
+    found = pandas.concat(made)
+    assert found["id"].tolist() == [*range(5)]
+    assert found["words"].tolist() == hmrnn.load("novel-small").segment_column(texts)["words"]
+
+
 def test_series_of_an_index_that_does_not_begin_at_zero() -> None:
     frame = pandas.DataFrame({"text": TEXTS, "label": LABELS}, index=range(100, 116))[::-1]
     model = hmrnn.HMClassifier(**SMALL).fit(frame["text"], frame["label"])

@@ -22,6 +22,7 @@ EXTRAS = {
     "hub": (("huggingface_hub",), "models on the Hub of Hugging Face, hf://user/name"),
     "onnx": (("onnx", "onnxscript"), "hmrnn export --onnx"),
     "tensorboard": (("tensorboard",), "hmrnn train --log tensorboard"),
+    "ray": (("ray", "pyarrow"), "hmrnn segment --ray, texts in many files by many workers"),
     "tokenizers": (("tokenizers",), "reading what hmrnn export --tokenizer writes"),
 }
 """The packages of each extra, and what it gives."""

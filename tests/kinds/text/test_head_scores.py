@@ -26,7 +26,7 @@ def text(length: int) -> np.ndarray:
 
 def test_a_text_is_scored_from_what_was_read_before_each_segment() -> None:
     model, symbols = made(), text(30)  # in training mode: nothing may be dropped all the same
-    found = HeadScores(model, symbols)
+    found = HeadScores(model, [symbols])
     model.eval()
     x = torch.from_numpy(symbols)[:, None]
     with torch.no_grad():
@@ -37,13 +37,31 @@ def test_a_text_is_scored_from_what_was_read_before_each_segment() -> None:
 
 def test_blocks_begin_after_the_block_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
     model, symbols = made().eval(), text(12)
-    whole = HeadScores(model, symbols).scores
+    whole = HeadScores(model, [symbols]).scores
     monkeypatch.setattr(words, "_BLOCK", 4)
-    blocks = HeadScores(model, symbols).scores
+    blocks = HeadScores(model, [symbols]).scores
     np.testing.assert_allclose(blocks[:9], whole[:9], rtol=1e-5)  # read from the start
-    last = HeadScores(model, symbols[4:]).scores  # what the third block has read
+    last = HeadScores(model, [symbols[4:]]).scores  # what the third block has read
     np.testing.assert_allclose(blocks[9:], last[5:], rtol=1e-5)
     assert np.abs(blocks[9:] - whole[9:]).max() > 1e-4
+
+
+def test_texts_are_read_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, texts = made().eval(), [text(length)[::-1] for length in (2, 30, 7, 11)]
+    model.segments.rules[3, 2] = 1  # some cuts must be
+    monkeypatch.setattr(words, "_BLOCK", 8)
+    monkeypatch.setattr(words, "_SYMBOLS", 20)
+    for read, threshold in ((0, None), (1, None), (1, 0.4)):
+        together = HeadScores(model, texts, read, threshold)
+        alone = [HeadScores(model, [each], read, threshold) for each in texts]
+        for found, [expected] in zip(together.words(), (each.words() for each in alone)):
+            np.testing.assert_array_equal(found, expected)
+        for found, [expected] in zip(together.chances(), (each.chances() for each in alone)):
+            np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert [len(found) for found in together.words()] == [1, 29, 6, 10]
+    every = HeadScores(model, texts).counts()
+    weights = (len(word) * count for word, count in every.items())
+    assert sum(weights) == pytest.approx(50, rel=0.05)  # rare ones are left out
 
 
 def test_the_loss_of_a_head_does_not_train_the_network() -> None:

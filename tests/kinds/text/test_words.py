@@ -5,6 +5,7 @@ import dataclasses
 import io
 import itertools
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -307,14 +308,43 @@ def test_an_export_in_16_bits_keeps_the_lexicon(trained, tmp_path):
     assert f"| parameters | {parameters:,}, of 16 bits |" in (tmp_path / "small" / "README.md").read_text()
 
 
+@pytest.mark.parametrize("name", ["run", "novel-small"])
+def test_the_rows_of_a_column(trained, name):
+    model = load(trained / "run" if name == "run" else name)
+    rows = ["abcdefgh", None, "", "hhg\ncab" * 200, float("nan"), b"abc", "\u2603", " \n"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # rows say by themselves what is wrong
+        table = model.segment_column(iter(rows))
+    good = [row for row, error in zip(rows, table["error"]) if error is None]
+    assert good[:2] == [rows[0], rows[3]]
+    assert not [row for row in (rows[1], rows[2], rows[4], rows[5]) if row in good]
+    assert all("\n" not in error for error in table["error"] if error)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = model.segment_many(good)
+    assert [words for words in table["words"] if words is not None] == [each.words() for each in found]
+    assert [ends for ends in table["ends"] if ends is not None] == [each.ends(1) for each in found]
+    assert model.segment_column([]) == {"words": [], "ends": [], "error": []}
+    assert model.segment_column([None])["words"] == [None]
+
+
 def test_a_tokenizer_of_the_words_of_a_run(trained, tmp_path):
     assert tiny.hmrnn("export", "-m", trained / "run", "--tokenizer", tmp_path / "made") == 0
     pieces = [piece for piece, _ in json.loads((tmp_path / "made" / "tokenizer.json").read_text())["model"]["vocab"]]
     assert {*WORDS, *"abcdefgh"} <= {*pieces}
+    (tmp_path / "more.txt").write_text("gacab hf\n" * 3)
+    how = ("--tokenizer", tmp_path / "more", "--count", tmp_path / "more.txt")
+    assert tiny.hmrnn("export", "-m", trained / "run", *how) == 0
+    listed = [line.split("\t")[0] for line in (tmp_path / "more" / "vocab.tsv").read_text().splitlines()]
+    assert "gacab" in listed or "ga" in listed  # they are in no other line
+    assert {*pieces} - {"\n"} <= {*listed}
     model = load(trained / "run")
     symbols = model.vocabulary.encode((trained / "book.txt").read_text().replace(" ", ""))
     every = model.count_words(symbols, least=0)
     assert sum(len(word) * count for word, count in every.items()) == pytest.approx((symbols > 0).sum(), rel=0.02)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hmrnn.kinds.text.model._TOGETHER", 300)  # in parts
+        assert sum(model.count_words(symbols, 0).values()) == pytest.approx(sum(every.values()), rel=0.1)
     assert model.count_words(symbols, least=9) == {word: count for word, count in every.items() if count >= 9}
 
 

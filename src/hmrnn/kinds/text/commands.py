@@ -22,6 +22,7 @@ from hmrnn.analysis.sections import Section
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.errors import InputError, Note
+from hmrnn.kinds.text.cluster import segment_corpus
 from hmrnn.kinds.text.corpus import Corpus, line_end, lines_of, load_corpus, read_symbols_and_spaces
 from hmrnn.kinds.text.dynamic import Dynamic, evaluate_dynamic
 from hmrnn.kinds.text.evaluate import Evaluation, cut, evaluate, evaluation, find
@@ -75,6 +76,9 @@ class TextCommands(SequenceCommands):
         if arguments.stream and arguments.out:
             yield from self._stream(model, arguments)
             return
+        if arguments.ray:
+            yield self._ray(model, arguments)
+            return
         by_head = arguments.by != "detectors" and model.network.segments is not None
         words_alone = by_head and (arguments.lexicon or arguments.format != "levels" or arguments.stream)
         how: dict[str, Any] = {"unknown": arguments.unknown, "threshold": arguments.least}
@@ -100,14 +104,18 @@ class TextCommands(SequenceCommands):
         return model.find_words(text, unknown=arguments.unknown, threshold=arguments.least, progress=show)
 
     def export(self, model: TextModel, arguments: Any) -> Iterator[Section]:
-        """Write the words that the head finds in the model's own text as a tokenizer."""
+        """Write the words that the head finds in the model's own text, and in further files, as a tokenizer."""
         if model.network.segments is None:
             raise InputError(
                 "only a model with a segmental head, of the preset words, has words to make a tokenizer of"
             )
         folder = check_new(Path(arguments.tokenizer))
         corpus = model.corpus(progress=self.progress("reading"))
-        counts = model.count_words(corpus.train, progress=self.progress("segmenting"))
+        more = [
+            model.reading(inputs.read_text(None, file, "characters"), what=file).indices for file in arguments.count
+        ]
+        symbols = np.concatenate([corpus.train, corpus.valid, corpus.test, *more])
+        counts = model.count_words(symbols, progress=self.progress("segmenting"))
         pieces = write_tokenizer(folder, counts, model.vocabulary, spaces=not model.config.data.remove_spaces)
         yield Section(text=f"wrote {folder}: a tokenizer of {len(pieces):,} pieces, and vocab.tsv with their scores")
 
@@ -120,6 +128,13 @@ class TextCommands(SequenceCommands):
         how = {"unknown": arguments.unknown, "share": (rank, world), "progress": show, **given}
         for target in segment_files(model, arguments.stream, Path(arguments.out), **how):
             yield Section(text=f"wrote {target}")
+
+    def _ray(self, model: TextModel, arguments: Any) -> Section:
+        made = {"column": arguments.column or "text", "workers": arguments.workers, "device": arguments.device}
+        rows, bad = 0, 0
+        for part in segment_corpus(str(model.source), arguments.ray, Path(arguments.out), **made):
+            rows, bad = rows + part["rows"], bad + part["bad"]
+        return Section(text=f"wrote {arguments.out}: {rows:,} rows, of which {bad:,} have an error instead of words")
 
     def generate(self, model: TextModel, arguments: Any) -> Iterator[Section | str]:
         length = 500 if arguments.length is None else arguments.length

@@ -130,7 +130,7 @@ def find(model: LanguageModel, symbols: np.ndarray, **how: Any) -> Found:
             bits[at[counted] + 1] = nats.cpu().numpy()[counted] / math.log(2)
     if model.rnn.late:
         found.boundaries[:-1] = found.boundaries[1:].copy()
-    return found if model.segments is None else found._replace(words=HeadScores(model, symbols).words())
+    return found if model.segments is None else found._replace(words=HeadScores(model, [symbols]).words()[0])
 
 
 def cut(count: int, streams: int, warmup: int, chunk: int = 100) -> tuple[int, int]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import collections
 import dataclasses
+import itertools
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -35,6 +37,7 @@ By: TypeAlias = Literal["detectors", "head"]
 Prompts = TypeVar("Prompts", str, list[str])
 PRIME = " .\n"
 """What is read before a text: the end of a paragraph."""
+_TOGETHER = 1 << 20  # symbols of texts whose words are found together
 
 
 @dataclasses.dataclass(repr=False)
@@ -104,28 +107,72 @@ class TextModel(Model):
         the text. Operations and norms are 0.
         """
         reading = self._read(text, "segment", unknown)
-        ends, chances = self.word_ends(reading.indices, primed, threshold, progress)
+        [ends] = self.word_ends([reading.indices], primed, threshold, progress)
+        return self._words_alone(reading, *ends)
+
+    def _words_alone(self, reading: Reading, ends: np.ndarray, chances: np.ndarray) -> Segmentation:
         nothing = np.zeros((len(ends), 2), np.uint8)
         pieces = tuple(self.vocabulary.pieces(reading.indices))
         result = Segmentation(pieces, ends[:, None], chances[:, None], nothing, nothing)
         return result.regroup(reading.symbols, reading.counts)
 
-    def word_ends(
-        self, symbols: np.ndarray, primed: bool, threshold: float | None = None, progress: Progress = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Where words end in symbols (T,) by the segmental head: bool (T,), and the probability of an end, (T,)."""
-        before = len(self.prime) if primed else 0
-        found = HeadScores(self.network, self._primed(symbols, primed), before, threshold, progress)
-        return found.words()[before:], found.chances()[before:]
+    def segment_column(self, texts: Iterable[Any]) -> dict[str, list[Any]]:
+        """The words of each row of a column of pandas, polars or the like, as further columns of its table.
 
-    def count_words(self, symbols: np.ndarray, least: float = 0.1, progress: Progress = None) -> dict[str, float]:
+        ``words`` are the segments of level 1 without white space at their edges, ``ends`` where the segments end, in
+        characters. They are None where ``error`` says what is wrong with a row: it is no text, or has no known symbol.
+
+        Example::
+
+            >>> frame = frame.assign(**model.segment_column(frame["text"]))  # doctest: +SKIP
+        """
+        good: list[Reading] = []
+        errors: list[str | None] = []
+        for text in texts:
+            try:
+                good.append(_known(self.reading(text), "segment", text))
+                errors.append(None)
+            except InputError as error:
+                errors.append(str(error))
+        if self.network.segments is None:
+            found: Iterable[Segmentation] = self._segment_all(good, 32, True, None, None, None, None)
+        else:
+            ends = self.word_ends([reading.indices for reading in good], primed=True)
+            found = (self._words_alone(reading, *each) for reading, each in zip(good, ends))
+        rows = iter([(each.words(), each.ends(1)) for each in found])
+        words, places = (
+            zip(*(next(rows) if error is None else (None, None) for error in errors)) if errors else ((), ())
+        )
+        return {"words": [*words], "ends": [*places], "error": errors}
+
+    def word_ends(
+        self,
+        texts: Sequence[np.ndarray],
+        primed: bool,
+        threshold: float | None = None,
+        progress: Progress = None,
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Where words end by the segmental head, of each of some texts of symbols (T,): bool (T,), and the probability
+        of an end, (T,). Texts are read by themselves, some side by side.
+        """
+        total = np.cumsum([0, *map(len, texts)])
+        for _, group in itertools.groupby(zip(total, texts), lambda each: each[0] // _TOGETHER):
+            symbols = [self._primed(text, primed) for _, text in group]
+            found = HeadScores(self.network, symbols, len(self.prime) if primed else 0, threshold, progress)
+            yield from zip(found.words(), found.chances())
+
+    def count_words(self, symbols: np.ndarray, least: float = 0.03, progress: Progress = None) -> dict[str, float]:
         """How often the segmental head expects each word in a text of symbols (T,), of those that it expects so often.
 
         Words that it does not choose are among them: they may be words elsewhere.
         """
-        found = HeadScores(self.network, symbols, progress=progress).counts(least)
-        words = ((self.vocabulary.decode(word).strip(), count) for word, count in found.items())
-        return {word: count for word, count in words if word}
+        found: dict[str, float] = collections.defaultdict(float)
+        for start in range(0, len(symbols), _TOGETHER):
+            for word, count in HeadScores(self.network, [symbols[start : start + _TOGETHER]]).counts().items():
+                found[self.vocabulary.decode(word).strip()] += count
+            if progress is not None:
+                progress(min(start + _TOGETHER, len(symbols)), len(symbols))
+        return {word: count for word, count in found.items() if word and count >= least}
 
     def segment_many(
         self,
@@ -164,18 +211,18 @@ class TextModel(Model):
             raise InputError("is for the ends of a segmental head", setting="threshold", value=threshold)
         if by == "head" and not self.network.rnn.num_boundaries:
             raise InputError("segments by the head take the place of the lowest detector; train two or more layers")
+        texts = [reading.indices for reading in readings]
         with conditioned(self.network, self.as_condition(condition, len(readings))):
             found = segment_many(
                 self.network,
-                [reading.indices for reading in readings],
+                texts,
                 self.vocabulary.pieces,
                 batch=batch,
                 prime=prime,
                 late=self.late,
                 progress=progress,
             )
-        for each, reading in zip(found, readings if by == "head" else ()):
-            ends = self.word_ends(reading.indices, primed, threshold)
+        for each, ends in zip(found, self.word_ends(texts, primed, threshold) if by == "head" else ()):
             each.boundaries[:, 0], each.probabilities[:, 0] = ends
         return [each.regroup(reading.symbols, reading.counts) for each, reading in zip(found, readings)]
 
@@ -351,16 +398,20 @@ class TextModel(Model):
         return read_as(text, self.vocabulary, unknown)
 
     def _read(self, text: str, verb: str, unknown: Unknown) -> Reading:
-        reading = self._noted(self.reading(text, unknown))
-        if not len(reading.indices):
-            raise InputError(f"there is nothing to {verb}: the text is empty" + " of known symbols" * bool(text))
-        return reading
+        return _known(self._noted(self.reading(text, unknown)), verb, text)
 
     def _noted(self, reading: Reading, where: str = "") -> Reading:
         """``reading``, after a warning for each of its notes."""
         for note in reading.notes:
             warnings.warn(where + note, TextNote, stacklevel=4)
         return reading
+
+
+def _known(reading: Reading, verb: str, text: str) -> Reading:
+    """``reading``, of which there must be something."""
+    if not len(reading.indices):
+        raise InputError(f"there is nothing to {verb}: the text is empty" + " of known symbols" * bool(text))
+    return reading
 
 
 def _check_text(what: str, text: object) -> None:

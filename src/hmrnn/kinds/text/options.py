@@ -48,6 +48,9 @@ class Ends(Options):
         return {None: self.threshold, "precision": 0.8, "recall": 0.2}[self.prefer]
 
 
+_NOT_RAY = ("text", "file", "json", "stream", "streams", "warmup", "format", "lexicon", "by", "unknown")
+
+
 @dataclasses.dataclass(frozen=True)
 class Segment(Ends, Given):
     by: Literal["head", "detectors"] | None = option(None, without=("out",))
@@ -62,8 +65,15 @@ class Segment(Ends, Given):
     stream: tuple[str, ...] = option((), "FILE", file=True, piped=True, without=("text", "file", "json"))
     """Files of any size to read instead; their segment ends are written to --out. Without a FILE, standard input: each
     line is printed with a space between its words as soon as its line end has come, that is, a line late."""
-    out: str | None = option(None, "PATH", needs="stream", without=("threshold", "prefer"))
-    """The directory for the results of --stream: those for a.txt are in a.txt.jsonl."""
+    ray: tuple[str, ...] = option((), "FILE", file=True, without=_NOT_RAY)
+    """Files of lines, or Parquet, to read by the workers of Ray, on this machine or on the cluster at RAY_ADDRESS; the
+    words of each row are written to --out. The same command again goes on where it was interrupted."""
+    column: str | None = option(None, "NAME", needs="ray")
+    """The column of Parquet that has the text; text if not given."""
+    workers: int | None = option(None, "N", least=1, needs="ray")
+    """Workers of --ray; one for each processor, or GPU, if not given."""
+    out: str | None = option(None, "PATH", without=("threshold", "prefer"))
+    """The directory for the results of --stream, which for a.txt are a.txt.jsonl, or for those of --ray."""
     streams: int | None = option(None, "N", needs="out")
     """Parts of a file read side by side, 16 if not given."""
     warmup: int | None = option(None, "N", needs="out")
@@ -71,8 +81,9 @@ class Segment(Ends, Given):
 
     def check(self) -> None:
         super().check()
-        if self.stream not in ((), ("-",)) and self.out is None:
-            raise InputError("--stream writes what it finds in files to --out; give it")
+        files = self.ray or (() if self.stream == ("-",) else self.stream)
+        if bool(files) != (self.out is not None):
+            raise InputError("--stream and --ray write what they find in files to --out; give it with one of them")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +125,8 @@ class Export(Options):
     tokenizer: str | None = option(None, "DIR")
     """Write the words of a model trained by the preset words as a tokenizer, which PreTrainedTokenizerFast and
     Tokenizer.from_file load, to this new directory; alone, or beside --out."""
+    count: tuple[str, ...] = option((), "FILE", file=True, needs="tokenizer")
+    """Texts whose words are counted for the tokenizer, too, such as those that it is to cut."""
 
 
 OPTIONS = {

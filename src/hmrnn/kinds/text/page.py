@@ -113,7 +113,8 @@ class TextPage(Page):
         cuts = _cuts(reading)
         chunks = on_time(self._chunks(reading, cuts, wanted.condition), self.model.late)
         if self.model.network.segments is not None and self.model.network.rnn.num_boundaries:
-            chunks = _with_words(chunks, *self.model.word_ends(reading.indices, primed=True))
+            [(ends, chances)] = self.model.word_ends([reading.indices], primed=True)
+            chunks = _with_words(chunks, ends, chances)
         for found, (start, end) in zip(chunks, itertools.pairwise(cuts)):
             symbols, counts = reading.symbols[start:end], reading.counts[start:end]
             yield Part(found if found.symbols == symbols else found.regroup(symbols, counts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 _SIDE_BY_SIDE = 256
 _BLOCK = 512  # symbols that are read at a time, after as many before them
-_COLUMNS = 16  # such blocks side by side
+_SYMBOLS = 8192  # in blocks that are read side by side
 _SHARPNESS = 0.5
 """The factor of scores with which probabilities of ends come true: by repeated reading a head becomes too sure."""
-_SOME = 0.003  # a segment that is less probable is not counted
+_SOME = 0.001  # a segment that is less probable is not counted
 
 
 class HeadScores:
-    """Scores of all segments of a text, and what follows from them.
+    """Scores of all segments of texts, and what follows from them.
 
     Args:
         model: a language model with a segmental head.
-        symbols: (T,): indices of the text.
-        read: symbols at the start that are read but not cut, the prime; words begin after them.
+        texts: (T,) each: indices of a text, which is read by itself; ``symbols`` has all of them, a NONE after each.
+        read: symbols at the start of each text that are read but not cut, the prime; words begin after them.
         threshold: words end where that is at least so probable; by default, as in the most probable segmentation.
         progress: called with the symbols that are read, and their number.
     """
@@ -41,7 +41,7 @@ class HeadScores:
     def __init__(
         self,
         model: LanguageModel,
-        symbols: np.ndarray,
+        texts: Sequence[np.ndarray],
         read: int = 0,
         threshold: float | None = None,
         progress: Progress = None,
@@ -53,26 +53,37 @@ class HeadScores:
         self.head, self.longest, self.read = model.segments, model.segments.longest, read
         self.threshold = threshold
         self.device = next(model.parameters()).device
-        self.symbols = np.concatenate([symbols.astype(np.int64), np.full(self.longest + 1, NONE)])
+        self.ends = np.cumsum([len(text) + 1 for text in texts]) - 1
+        self.starts = self.ends - [len(text) for text in texts]
+        parts = [part for text in texts for part in (text, [NONE])]
+        self.symbols = np.concatenate([*parts, np.full(self.longest, NONE)]).astype(np.int64)
         self.rules = self.head.rules.cpu().numpy()  # type: ignore[operator]
-        self.scores = np.zeros((len(symbols), self.longest), np.float32)
+        self.scores = np.zeros((len(self.symbols) - self.longest, self.longest), np.float32)
         with evaluating(model), torch.inference_mode():
-            nothing = torch.zeros(1, 1, self.head.start.in_features, device=self.device)
-            self._score(nothing, np.full((1, 1), -1), np.ones((1, 1), bool))
-            self._read(len(symbols), progress)
+            nothing = torch.zeros(1, len(texts), self.head.start.in_features, device=self.device)
+            self._score(nothing, self.starts[None] - 1, np.ones((1, len(texts)), bool))
+            self._read(progress)
 
-    def _read(self, T: int, progress: Progress) -> None:
-        """Score the segments in blocks, each read after the block before it."""
-        starts = np.arange(0, T, _BLOCK)
-        for first in (0, *range(1, len(starts), _COLUMNS)):
-            begin = starts[first : first + _COLUMNS] if first else starts[:1]
-            warmup = _BLOCK if first else 0
-            at = begin + np.arange(-warmup, min(_BLOCK, T))[:, None]  # (T, B)
-            within = np.minimum(at, T - 1)
+    def _read(self, progress: Progress) -> None:
+        """Score the segments in blocks, each but the first of a text read after the block before it."""
+        blocks = sorted(
+            (_BLOCK if begin > start else 0, min(_BLOCK, end - begin), begin, end)
+            for start, end in zip(self.starts.tolist(), self.ends.tolist())
+            for begin in range(start, end, _BLOCK)
+        )
+        done = 0
+        while blocks:
+            warmup, longest, _, _ = blocks[-1]
+            some = [block for block in blocks[-(_SYMBOLS // longest) :] if block[0] == warmup]
+            del blocks[-len(some) :]
+            _, lengths, begin, ends = np.array(some).T
+            at = begin + np.arange(-warmup, longest)[:, None]  # (T, B)
+            within = np.minimum(at, begin + lengths - 1)
             context = self.head.read(torch.from_numpy(self.symbols[within]).to(self.device))[warmup:]
-            self._score(context, within[warmup:], at[warmup:] + 1 < T)
+            self._score(context, within[warmup:], (at == within)[warmup:] & (at[warmup:] + 1 < ends))
+            done += int(lengths.sum())
             if progress is not None:
-                progress(int(within[-1, -1]) + 1, T)
+                progress(done, len(self.scores) - len(self.ends))
 
     def _score(self, context: Tensor, at: np.ndarray, kept: np.ndarray) -> None:
         """Score the segments that begin after the steps ``at`` (T, B), those that are ``kept`` (T, B)."""
@@ -81,32 +92,35 @@ class HeadScores:
         closed = self.head(context, following).closed
         self.scores[at[kept] + 1] = closed.float().movedim(1, 2).cpu().numpy()[kept]
 
-    def words(self) -> np.ndarray:
-        """(T,) bool: whether a word ends after each symbol; always at the last."""
+    def words(self) -> list[np.ndarray]:
+        """Of each text (T - read,) bool: whether a word ends after each symbol; always at the last."""
         if self.threshold is not None:
-            return self.chances() >= self.threshold
+            return [chances >= self.threshold for chances in self.chances()]
         result = np.zeros(len(self.scores), bool)
         for places, scores in self._batches():
             for (start, end), ends in zip(places, best_segmentation(scores)):
                 result[start + np.array([each for each in ends if each <= end - start]) - 1] = True
-        return result
+        return self._each(result)
 
-    def chances(self) -> np.ndarray:
-        """(T,) float32: the probability that a word ends after each symbol."""
+    def chances(self) -> list[np.ndarray]:
+        """Of each text (T - read,) float32: the probability that a word ends after each symbol."""
         result = np.ones(len(self.scores), np.float32)
         for (start, end), segments in self._posteriors():
             result[start : end - 1] = segments.sum(1)[1:].clip(0, 1)
-        return result
+        return self._each(result)
 
-    def counts(self, least: float) -> dict[tuple[int, ...], float]:
-        """How often each segment is expected, of those that are expected at least so often."""
+    def _each(self, found: np.ndarray) -> list[np.ndarray]:
+        return [found[start:end] for start, end in zip(self.starts + self.read, self.ends)]
+
+    def counts(self) -> dict[tuple[int, ...], float]:
+        """How often each segment is expected."""
         found: dict[bytes, float] = collections.defaultdict(float)
         for (start, _), segments in self._posteriors():
             at, length = np.nonzero(segments > _SOME)
             ends = (start + at + length + 1).tolist()
             for first, end, chance in zip((start + at).tolist(), ends, segments[at, length].tolist()):
                 found[self.symbols[first:end].tobytes()] += chance
-        return {tuple(np.frombuffer(key, np.int64).tolist()): n for key, n in found.items() if n >= least}
+        return {tuple(np.frombuffer(key, np.int64).tolist()): n for key, n in found.items()}
 
     def _posteriors(self) -> Iterator[tuple[list[int], np.ndarray]]:
         """The probabilities (T, K) of the segments of each part, and its start and end."""
@@ -122,8 +136,11 @@ class HeadScores:
         """
         text = self.symbols[: len(self.scores)]
         must = np.flatnonzero(self.rules[text[:-1], text[1:]] > 0) + 1
-        edges = np.unique(np.concatenate([[self.read], must[must > self.read], [len(text)]])).tolist()
-        parts = sorted(itertools.pairwise(edges), key=lambda part: part[1] - part[0])
+        first = (self.starts + self.read)[np.searchsorted(self.starts, must, "right") - 1]
+        edges = np.unique(np.concatenate([self.starts + self.read, must[must > first], self.ends]))
+        pairs = itertools.pairwise(edges.tolist())
+        between = {*self.ends.tolist()}
+        parts = sorted((pair for pair in pairs if pair[0] not in between), key=lambda part: part[1] - part[0])
         for k in range(0, len(parts), _SIDE_BY_SIDE):
             places = np.array(parts[k : k + _SIDE_BY_SIDE])
             lengths = places[:, 1] - places[:, 0]
