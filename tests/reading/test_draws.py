@@ -204,13 +204,12 @@ def test_under_autocast_python_draws() -> None:
 
 
 WRONG: dict[str, Any] = {
-    "terms": [torch.zeros(4, 3)] * 3, "weight": torch.zeros(12, 9), "offset": torch.zeros(13, dtype=torch.float64),
-    "starts": torch.zeros(2), "uniform": torch.zeros(4, 2, 2, dtype=torch.float64), "drawn": torch.zeros(4, 2, 1),
-    "choices": (14, 0, 0), "reals": (0.0, 0.0, 1.0, 0.0, 0.0),
+    "weight": torch.zeros(12, 9), "offset": torch.zeros(13, dtype=torch.float64), "choices": (14, 0, 0),
+    "reals": (0.0, 0.0, 1.0, 0.0, 0.0),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["", *WRONG, "points", "none", "order"])
+@pytest.mark.parametrize("name", ["", *WRONG, "points", "none"])
 def test_what_it_could_not_draw_from_is_refused(name: str) -> None:
     model = LanguageModel(SYMBOLS, TEXT)
     T, B, sizes = 4, 2, (12, 10, 8)
@@ -223,7 +222,6 @@ def test_what_it_could_not_draw_from_is_refused(name: str) -> None:
     right |= {name: WRONG[name]} if name in WRONG else {}
     right |= {"points": {"choices": (1, 2, 0)}, "none": {"terms": []}}.get(name, {})
     x = torch.zeros(T, B, dtype=torch.int64)
-    x = x.T.contiguous().T if name == "order" else x
     inputs, rnn = Symbols(x, model.embedding.weight), model.rnn
 
     def run() -> None:

@@ -9,6 +9,7 @@ from hmrnn.config.run import OF_TEXT, SECTIONS, Config
 from hmrnn.config.sections import (
     CONTEXT,
     KEEPING,
+    OF_PREDICTION,
     SPLITS,
     DataConfig,
     DetectorConfig,
@@ -23,6 +24,7 @@ from hmrnn.config.sections import (
 __all__ = [
     "CONTEXT",
     "KEEPING",
+    "OF_PREDICTION",
     "OF_TEXT",
     "SECTIONS",
     "SPLITS",

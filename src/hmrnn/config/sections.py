@@ -137,6 +137,11 @@ class ModelConfig:
 
 CONTEXT = ("model.condition", "model.condition_size", "model.classes", "model.condition_numbers", "model.time")
 """What a model is told beside the sequence."""
+OF_PREDICTION = (
+    "train.scheduled_sampling", "detectors.estimator reinforce", "detectors.discount", "detectors.entropy",
+    "detectors.pull_to", "detectors.pull_weight", "detectors.pull_delay", "detectors.pull_margin",
+)  # fmt: skip
+"""What is lacked where no next step is predicted."""
 KEEPING: dict[str, Any] = {"flush": False, "top_down": "pending"}
 """The cell that keeps what it remembers where a segment ends."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from hmrnn.config import CONTEXT, OF_TEXT, Config
+from hmrnn.config import CONTEXT, OF_PREDICTION, OF_TEXT, Config
 from hmrnn.errors import InputError
 from hmrnn.kind import InputSpec, Kind, Measure
 from hmrnn.kinds.labels.options import Beam, Predict
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from hmrnn.kinds.labels.encoder import LabelEncoder
     from hmrnn.kinds.labels.networks import SequenceModel
 
-OF_PREDICTION = (
-    "data.test_fraction", "train.scheduled_sampling", "detectors.estimator reinforce", "detectors.discount",
-    "detectors.entropy", "detectors.pull_to", "detectors.pull_weight", "detectors.pull_delay", "detectors.pull_margin",
-)  # fmt: skip
-"""What is lacked where no next step is predicted, and no part is kept for a test."""
-
 
 class Labelled(Kind):
     """One of the five; ``per`` is what its nats are counted per, ``error`` what its error is a share of."""
@@ -33,7 +27,8 @@ class Labelled(Kind):
         self.presets, self.notes = {name: preset}, NOTES
         self.Settings, self.Model = type(preset.data), type(preset.model)
         self.lacks = (
-            *OF_TEXT, *CONTEXT, *OF_PREDICTION, *(f"data.format {other}" for other in PRESETS if other != name),
+            *OF_TEXT, *CONTEXT, *OF_PREDICTION, "data.test_fraction",
+            *(f"data.format {other}" for other in PRESETS if other != name),
             *(("regularise.dropout_embedding",) if name == "series" else ()),
         )  # fmt: skip
         self.options = {"predict": Beam if name == "pairs" else Predict}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hmrnn.config import CONTEXT, OF_TEXT, Config, DataConfig
+from hmrnn.config import CONTEXT, OF_PREDICTION, OF_TEXT, Config, DataConfig
 from hmrnn.config.changes import replaced
 from hmrnn.kind import InputSpec, Kind, Measure
 from hmrnn.kinds.strokes.options import OPTIONS, Read
@@ -95,9 +95,7 @@ class Transcripts(_Lines):
     formats = ("strokes-read", "iamondb-read", "handwritten-read", "fonts-read")
     Settings, Model = TranscriptData, TranscriptModelConfig
     lacks = (
-        *OF_TEXT, *CONTEXT, "data.condition", "train.scheduled_sampling", "regularise.dropout_embedding",
-        "detectors.estimator reinforce", "detectors.discount", "detectors.entropy", "detectors.pull_to",
-        "detectors.pull_weight", "detectors.pull_delay", "detectors.pull_margin",
+        *OF_TEXT, *CONTEXT, *OF_PREDICTION, "data.condition", "regularise.dropout_embedding",
     )  # fmt: skip
     error = "of the letters wrong"
     options, presets, notes = {"predict": Read}, READING, READING_NOTES

@@ -343,7 +343,7 @@ def _check(given: _Given, x: Tensor, weights: Sequence[LayerWeights], state: Sta
         wanted += [(f"{name}.{l}", a, shape) for name, a, shape in zip(w._fields, w, shapes)]
     check(b.dtype, wanted)
     if (d := given.drawing) is not None:
-        _check_drawing(d, T, B, x, given.indices, sizes)
+        _check_drawing(d, x, given.indices is None)
     if given.indices is not None and T * B > 0:
         low, high = (int(a) for a in given.indices.aminmax())
         if low < 0 or high >= len(x):
@@ -352,27 +352,17 @@ def _check(given: _Given, x: Tensor, weights: Sequence[LayerWeights], state: Sta
         raise InputError(f"lengths must hold {B} numbers between 0 and {T}; got shape {tuple(n.shape)}")
 
 
-def _check_drawing(d: Drawing, T: int, B: int, x: Tensor, indices: Tensor | None, sizes: list[int]) -> None:
-    """Refuse what the library could not draw from, or not write."""
+def _check_drawing(d: Drawing, x: Tensor, points: bool) -> None:
+    """Refuse a head from which the library could not draw; all else is made where steps are drawn."""
     top_k, components, halts = d.choices
-    (N, O), M = d.weight.shape, len(d.terms)
-    numbers, width, N_wanted = (4 + halts, 3 + halts, 6 * components + 1 + halts) if components else (1, 1, len(x))
-    wanted = [
-        ("weight", d.weight, (N_wanted, O), x.dtype), ("offset", d.offset, (N,), x.dtype),
-        ("starts", d.starts, (B,), torch.int64), ("uniform", d.uniform, (T, B, numbers), torch.float64),
-        ("drawn", d.drawn, (T, B, width), torch.float64), ("x", x, x.shape, d.weight.dtype),
-        *(("terms", a, (O + M, H), x.dtype) for a, H in zip(d.terms, sizes)),
-    ]  # fmt: skip
-    if indices is not None:
-        wanted.append(("symbols", indices, (T, B), torch.int64))
-    for name, a, shape, dtype in wanted:
-        if a.shape != shape or a.dtype != dtype or not a.is_contiguous() or a.device.type != "cpu":
-            raise InputError(f"{name} must be contiguous, {dtype} {shape} on cpu; got {a.dtype} {tuple(a.shape)}")
-    points = components > 0
-    if points == (indices is not None) or (points and x.shape[-1] != 3) or not (1 <= M <= len(sizes) and O and N):
-        raise InputError("symbols are drawn from a softmax, points of three numbers from a mixture")
-    if not 0 < top_k <= N or not (d.reals[0] >= 0 if points else d.reals[0] > 0):
-        raise InputError(f"top_k must lie between 1 and {N} and the temperature be positive; got {top_k}, {d.reals[0]}")
+    N, temperature = len(d.weight), d.reals[0]
+    wanted = 6 * components + 1 + halts if points else len(x)
+    if wanted != N or points != (components > 0) or not d.terms or {d.weight.dtype, d.offset.dtype} != {x.dtype}:
+        raise InputError(f"what is drawn needs {wanted} numbers of {x.dtype}; got {N} of {d.weight.dtype}")
+    if not (0 < top_k <= N and temperature >= 0 and (points or temperature > 0)):
+        raise InputError(
+            f"top_k must lie between 1 and {N} and the temperature be positive; got {top_k}, {temperature}"
+        )
 
 
 class _Native(torch.autograd.Function):
