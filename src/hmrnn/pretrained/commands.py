@@ -36,7 +36,7 @@ class Commands:
 
     def data(self, config: Config, arguments: Any) -> Iterable[Section]:
         """What a corpus holds."""
-        yield Section(text=self.kind.load(config, self.progress("reading")).describe())
+        yield Section(lines=self.kind.load(config, self.progress("reading")).describe())
 
     def report(self, model: Any, corpus: Any) -> Iterable[Section]:
         """What report.html shows beside results and curves; sections without a title open it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,12 +17,13 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.config.changes import replaced
 from hmrnn.errors import InputError
-from hmrnn.kind import InputSpec
+from hmrnn.kind import InputSpec, Progress
 from hmrnn.nn.context import Condition
 from hmrnn.nn.predictor import describe
 from hmrnn.reading.conditions import encode
 from hmrnn.utils import hub
 from hmrnn.utils.devices import find_device
+from hmrnn.utils.options import check_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -174,9 +174,11 @@ class Model:
             return timescales(lengths, unit=f"{self.reads.unit}s")
         return {"3": figure3, "4": figure4, "segments": segments}[name](found)
 
-    def data(self, path: tuple[str, ...] = ()) -> Any:
-        """The settings of the data that it was trained on, which may have moved to ``path``."""
-        return dataclasses.replace(self.config.data, path=path) if path else self.config.data
+    def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> Any:
+        """The corpus that it was trained on, which may have moved to ``path``."""
+        config = replaced(self.config, {"data.path": path or self.config.data.path})
+        check_files(*config.data.path)
+        return kind.of(config).load(config, progress)
 
     def _checkpoint(self) -> Checkpoint:
         return Checkpoint(self.config, self.reads, dict(self.network.state_dict()))

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from hmrnn import kind
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.kind import InputSpec, Progress
@@ -19,7 +18,6 @@ from hmrnn.reading.read import Reader, segment_many
 from hmrnn.reading.sample import check_room, draw, seeded
 from hmrnn.reading.score import Score, read_all
 from hmrnn.training.sequences import SequenceBatches
-from hmrnn.utils.options import check_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,9 +72,3 @@ class SequenceModel(Model):
         first = self.network.as_input(self.spec.encode(start))[:, None]
         drawn = itertools.islice(draw(Reader(self.network), first, seeded(seed), **how), steps)
         return self.spec.decode(torch.cat([step[:1] for step in drawn]).numpy())
-
-    def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> Any:
-        """The corpus that it was trained on, which may have moved to ``path``."""
-        config = dataclasses.replace(self.config, data=self.data(path))
-        check_files(*config.data.path)
-        return kind.of(config).load(config, progress)

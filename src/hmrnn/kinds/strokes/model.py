@@ -15,10 +15,9 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kind import Progress
-from hmrnn.kinds.strokes.corpus import StrokeCorpus, load_strokes
 from hmrnn.kinds.strokes.evaluate import StrokeEvaluation, evaluate_strokes
 from hmrnn.kinds.strokes.network import HandwritingModel
-from hmrnn.kinds.strokes.strokes import Scale, Strokes, joined
+from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes, joined
 from hmrnn.kinds.strokes.window import encode_texts
 from hmrnn.kinds.strokes.write import write
 from hmrnn.nn.checks import argument
@@ -227,8 +226,7 @@ class StrokeModel(Model):
         return figure5(given[0], found, levels=tuple(levels) or range(1, found.levels + 1), letters=letters)
 
     def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> StrokeCorpus:
-        """The corpus that it was trained on, which may have moved to ``path``."""
-        corpus = load_strokes(self.data(path), progress, texts=self.config.model.window != "none")
+        corpus: StrokeCorpus = super().corpus(path, progress)
         known, found = (msgspec.structs.astuple(scale) for scale in (self.scale, corpus.spec))
         if not np.allclose(found, known, rtol=1e-9, atol=0):
             raise InputError(

@@ -17,8 +17,7 @@ from hmrnn.config import Config
 from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
 from hmrnn.kind import Progress
-from hmrnn.kinds.strokes.corpus import load_strokes
-from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes, as_lines, counted
+from hmrnn.kinds.strokes.strokes import Scale, Strokes, as_lines, counted
 from hmrnn.kinds.strokes.transcriber import Heard, Transcriber, likeliest, nats, search, spelled
 from hmrnn.kinds.strokes.window import encode_texts
 from hmrnn.nn.checks import argument
@@ -165,10 +164,6 @@ class TranscriptModel(Model):
     @property
     def reads(self) -> Scale:
         return self.scale
-
-    def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> StrokeCorpus:
-        """The corpus that it was trained on, which may have moved to ``path``."""
-        return load_strokes(self.data(path), progress, texts=True)
 
     def predict(self, lines: Any, *, beam: int = 10, progress: Progress = None) -> list[Transcript]:
         """What lines of strokes say: :class:`Strokes`, a list of arrays (T, 3), or one such array."""

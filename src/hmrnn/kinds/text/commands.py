@@ -10,7 +10,7 @@ import shlex
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.errors import InputError, Note
 from hmrnn.kinds.text.cluster import segment_corpus
-from hmrnn.kinds.text.corpus import Corpus, line_end, lines_of, load_corpus, read_symbols_and_spaces
+from hmrnn.kinds.text.corpus import Corpus, line_end, lines_of, read_symbols_and_spaces
 from hmrnn.kinds.text.dynamic import Dynamic, evaluate_dynamic
 from hmrnn.kinds.text.evaluate import Evaluation, cut, evaluate, evaluation, find
 from hmrnn.kinds.text.gold import FILE, against, against_removed_spaces, against_white_space, read_ends
@@ -49,9 +49,6 @@ PASSAGE = re.compile(rf"{_LETTERS}(?:,? {_LETTERS})*")
 
 class TextCommands(SequenceCommands):
     report = staticmethod(sections)
-
-    def data(self, config: Config, arguments: Any) -> Iterable[Section]:
-        yield Section(lines=load_corpus(config.data, self.progress("reading")).describe())
 
     def read(self, model: TextModel, arguments: Any) -> str:
         return inputs.read_text(*_source(arguments), model.vocabulary.kind)

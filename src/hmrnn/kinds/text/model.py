@@ -17,7 +17,7 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.errors import InputError, TextNote
 from hmrnn.kind import Progress
-from hmrnn.kinds.text.corpus import Corpus, line_end, load_corpus
+from hmrnn.kinds.text.corpus import Corpus, line_end
 from hmrnn.kinds.text.evaluate import Evaluation, evaluate
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.sample import check_length, continue_all, stream
@@ -360,8 +360,7 @@ class TextModel(Model):
             return embed(self.network, symbols, reading.counts, prime=prime, late=self.late)
 
     def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> Corpus:
-        """The corpus that it was trained on, which may have moved to ``path``."""
-        corpus = load_corpus(self.data(path), progress=progress)
+        corpus: Corpus = super().corpus(path, progress)
         if corpus.vocabulary != self.vocabulary:
             raise InputError(
                 f"the corpus has another vocabulary ({len(corpus.vocabulary)} symbols) than the model "

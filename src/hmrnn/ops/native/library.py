@@ -26,6 +26,7 @@ _NEEDED = {
 }
 _CPU = Path("/proc/cpuinfo")
 FOLDER = Path(__file__).parent
+BUILDER = FOLDER.parents[3] / "packaging" / "native.py"
 code: ctypes.CDLL | None = None
 """The library, once :func:`why_not` has loaded it. It stays: of threads that load at once one may already call it."""
 
@@ -62,12 +63,12 @@ def _find(forced: str) -> Path:
     if forced and forced not in able:
         raise OSError(f"HMRNN_NATIVE must be off or, on this processor, {' or '.join(able)}; got {forced!r}")
     level = forced or able[0]
-    if (FOLDER / "hmrnn.cpp").exists():  # a checkout
+    if (FOLDER / "hmrnn.cpp").exists() and BUILDER.exists():  # a checkout
         path: Path = builder().up_to_date()[level]
         return path
-    if not (found := FOLDER / f"_hmrnn_{level}.so").exists():
+    if not (found := [*FOLDER.glob(f"_hmrnn_{level}*.so")]):
         raise OSError("hmrnn was installed without it, as there was no compiler; install one and hmrnn again")
-    return found
+    return found[0]
 
 
 def _levels() -> list[str]:
@@ -82,7 +83,7 @@ def _levels() -> list[str]:
 @functools.cache
 def builder() -> Any:
     """The module that compiles the library of a checkout."""
-    found: Any = importlib.util.spec_from_file_location("native", FOLDER.parents[3] / "packaging" / "native.py")
+    found: Any = importlib.util.spec_from_file_location("native", BUILDER)
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     return module
