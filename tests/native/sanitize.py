@@ -39,6 +39,7 @@ from hmrnn.kinds.text.words.segmental import (  # noqa: E402
     sum_segmentations,
     windows,
 )
+from hmrnn.nn.context import Condition  # noqa: E402
 from hmrnn.nn.predictor import Predictor  # noqa: E402
 from hmrnn.ops import reference  # noqa: E402
 from hmrnn.ops.native import engine, library, segmental, window  # noqa: E402
@@ -168,7 +169,8 @@ def drawn(case: Case, dtype: torch.dtype, seed: int, name: str) -> Values:
     config = StrokeModelConfig(
         hidden_size=case.sizes, num_layers=len(case.sizes), layer_norm=case.layer_norm, flush=case.flush,
         top_down=case.top_down, copy=case.copy, output_size=case.input_size, embedding_size=case.input_size,
-        mixtures=3, halt=case.lengths,
+        mixtures=3, halt=case.lengths, window="soft" if case.straight_through and not case.symbols else "none",
+        alphabet=("a", "b"), window_components=2,
     )  # fmt: skip
     detectors = DetectorConfig(on_copy=case.on_copy, hidden=case.hidden)
     kinds: Any = (HandwritingModel, {}), (partial(LanguageModel, case.symbols), {"top_k": 3, "top_p": 0.8})
@@ -177,7 +179,8 @@ def drawn(case: Case, dtype: torch.dtype, seed: int, name: str) -> Values:
     model.apply(lambda part: [p.data.normal_(0, 0.5) for p in part.parameters(recurse=False)] and None)
     start = torch.ones(case.T, case.B, *model.step_shape).to(torch.int64 if case.symbols else dtype)
     lengths = torch.arange(case.B) % case.T
-    steps = draw(Reader(model, case.B), start, seeded(seed), lengths, **how)
+    told = Condition(text=torch.ones(case.B, 16, dtype=torch.int64)) if config.window == "soft" else None
+    steps = draw(Reader(model, case.B, told), start, seeded(seed), lengths, **how)
     return {f"draw {t}": step[lengths <= t].double() for t, step in zip(range(40), steps)}
 
 

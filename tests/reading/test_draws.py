@@ -50,6 +50,10 @@ OF_SYMBOLS = st.fixed_dictionaries(
 OF_POINTS = st.fixed_dictionaries(
     {}, optional={"temperature": st.sampled_from([0.0, 0.3, 1.7]), "bias": st.sampled_from([0.0, 1.0, 9.0])}
 )
+TOLD: list[Any] = [{}, {}, {"classes": ("a", "b")}] + [
+    {"window": window, "window_width": 5, "window_components": 3, "alphabet": ("a", "b", "c"), **classes}
+    for window in ("soft", "detector") for classes in ({}, {"classes": ("a", "b")})
+]  # fmt: skip
 
 
 def settings(kind: Any, **cell: Any) -> Any:
@@ -92,17 +96,21 @@ def test_symbols(cell: Any, detectors: DetectorConfig, how: Any, prompts: list[i
 
 @given(
     st.fixed_dictionaries(CELLS), DETECTORS, OF_POINTS, st.booleans(), st.integers(1, 4), st.integers(1, 5),
-    st.integers(1, 60), st.integers(0, 99),
+    st.integers(1, 60), st.sampled_from(TOLD), st.integers(0, 99),
 )  # fmt: skip
 def test_points(
-    cell: Any, detectors: DetectorConfig, how: Any, halt: bool, mixtures: int, B: int, first: int, seed: int
+    cell: Any, detectors: DetectorConfig, how: Any, halt: bool, mixtures: int, B: int, first: int, told: Any, seed: int
 ) -> None:
-    config = settings(StrokeModelConfig, **cell, halt=halt, mixtures=mixtures)
+    config = settings(StrokeModelConfig, **cell, halt=halt, mixtures=mixtures, **told)
     model = wide(HandwritingModel(config, detectors=detectors), seed)
     start = torch.randn(first, B, 3, dtype=torch.float64, generator=seeded(seed))
+    value = torch.arange(B) % 2 if "classes" in told else None
+    text = torch.randint(4, (B, 16), generator=seeded(seed)) if "window" in told else None
 
     def drawn() -> Tensor:
-        return torch.stack(list(itertools.islice(draw(Reader(model, B), start, seeded(seed), **how), 25)))
+        reader, L = Reader(model, B, Condition(value, text=text)), len(config.hidden_size)
+        steps = itertools.islice(draw(reader, start, seeded(seed), **how), 25)
+        return torch.stack([torch.cat([step, *reader.state.h[L:], *reader.state.c[L:]], dim=1) for step in steps])
 
     assert sample._native(model, how)
     with pytest.MonkeyPatch.context() as patch:

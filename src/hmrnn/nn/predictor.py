@@ -226,6 +226,13 @@ class Predictor(nn.Module):
         """What :meth:`expect` and its prediction's ``sample`` do, if the native engine can do it; else None."""
         return None
 
+    def prepared(self, x: Tensor, state: State, condition: Condition) -> tuple[Tensor, Any, list[Any]]:
+        """Of steps x (T, B, ...) that the native engine is to draw: what it reads, and a window that goes along; then
+        two h and two c that the window adds to the state, before each step and after the last."""
+        if not self._symbols:
+            x = self.context(x, self._conditioned(condition, x.shape[:2])).contiguous()
+        return x, None, []
+
     def boundaries(self, x: Tensor) -> Tensor | None:
         """(..., L-1): the boundaries given with the steps, NaN where the detector decides; None if there are none."""
         return None

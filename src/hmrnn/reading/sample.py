@@ -75,7 +75,7 @@ def _native(model: Predictor, how: dict[str, Any]) -> Draws | None:
     if (
         not isinstance(rnn, HMLSTM)
         or rnn.check_values
-        or model.context.used
+        or (model.context.used and (model.embedding is not None or model.config.time != "none"))
         or not isinstance(model.output, GatedOutput)
         or any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
         or torch.is_autocast_enabled("cpu")
@@ -91,7 +91,7 @@ def _by_native(
     """As :func:`draw`, a piece of the sequences with each call of the library."""
     model, head = reader.model, draws.head
     rnn, output = model.rnn, model.output
-    weights, B, symbols = rnn.layers(), start.shape[1], model.embedding is not None
+    weights, B, L, symbols = rnn.layers(), start.shape[1], rnn.num_layers, model.embedding is not None
     with torch.no_grad():
         embeddings = [cast(nn.Linear, embed).weight for embed in output.embeddings]
         gates = cast(nn.Linear, output.gates).weight.split([a.shape[1] for a in embeddings], dim=1)
@@ -107,10 +107,14 @@ def _by_native(
         first = int(starts.min())
         uniform, drawn = (torch.zeros(steps, B, n, dtype=torch.float64) for n in (draws.numbers, draws.width))
         uniform[first:] = torch.rand(uniform[first:].shape, dtype=torch.float64, generator=generator)
-        drawing = native.Drawing(terms, weight, offset, starts, uniform, drawn, draws.choices, draws.reals)
         with torch.no_grad():
+            x, window, places = model.prepared(x, reader.state, reader.condition)
+            drawing = native.Drawing(terms, weight, offset, starts, uniform, drawn, draws.choices, draws.reals, window)
             inputs = ops.Symbols(x, model.embedding.weight) if symbols else x
-            reader.state = native.hmlstm(inputs, weights, reader.state, rnn.options(), drawing=drawing).state
-        for row in drawn[first:]:
+            before = reader.state._replace(h=reader.state.h[:L], c=reader.state.c[:L])
+            end = native.hmlstm(inputs, weights, before, rnn.options(), drawing=drawing).state
+        states = [end._replace(h=(*end.h, *at[:2]), c=(*end.c, *at[2:])) for at in places] or [end] * (steps + 1)
+        for row, reader.state in zip(drawn[first:], states[first:]):
             check_drawn(row)
             yield row[:, 0].long() if symbols else row
+        reader.state = states[-1]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig
@@ -19,6 +20,7 @@ from hmrnn.nn.predictor import Draws, Predictor
 from hmrnn.nn.recurrent import check_lengths, check_tensor
 from hmrnn.ops import State, Step
 from hmrnn.ops.interface import within
+from hmrnn.ops.native import window as native
 
 
 class HandwritingModel(Predictor):
@@ -65,7 +67,7 @@ class HandwritingModel(Predictor):
             return StrokeMixture.from_vector(vector)
 
     def draws(self, temperature: float = 1.0, bias: float = 0.0) -> Draws | None:
-        if type(self).expect is not HandwritingModel.expect or self.window is not None:
+        if type(self).expect is not HandwritingModel.expect:
             return None
         halts = int(self.config.halt)
         choices, reals = (1, self.config.mixtures, halts), (temperature, bias, 1.0, FLOOR, MAX_CORRELATION)
@@ -100,6 +102,16 @@ class HandwritingModel(Predictor):
         step = self.rnn.step(inputs[0], below)
         changed = torch.cat([step.changed, step.changed.new_ones(len(x), 2)], dim=1)
         return step._replace(state=_joined(step.state, place), changed=changed)
+
+    def prepared(self, x: Tensor, state: State, condition: Condition) -> tuple[Tensor, Any, list[Any]]:
+        if self.window is None:
+            return super().prepared(x, state, condition)
+        condition = self._conditioned(condition, x.shape[:2])
+        place, _ = self._parts(state)
+        inputs = self.context(F.pad(x, (0, sum(self.window.sizes))), condition).contiguous()
+        made = native.Pass(*self.window.given(inputs, self._text(condition)), *place)
+        h, read, _, c, at = made.made[:5]
+        return inputs, made, [place, *map(Place, h, read, c, at)]
 
     def initial_state(self, batch_size: int, condition: Condition | None = None) -> State:
         state = super().initial_state(batch_size, condition)

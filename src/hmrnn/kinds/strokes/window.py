@@ -80,15 +80,19 @@ class Window(nn.Module):
 
         Returns h (T, B, size), what the window shows (T, B, width), its weights (T, B, U) and the place after.
         """
-        x, letters = x.to(self.moves.weight.dtype), self.letters(text)  # (B, U, width)
+        x = x.to(self.moves.weight.dtype)
         if torch.compiler.is_compiling() or ops.why_plain_torch() is not None or not engine.takes(x):
             with torch.autocast(x.device.type, enabled=False):
-                h, read, shown, c, at = self._read(x, letters, place)
+                h, read, shown, c, at = self._read(x, self.letters(text), place)
         else:
-            cell, moves = self.cell, self.moves
-            weight, bias = torch.cat([cell.weight_ih, cell.weight_hh], dim=1), cell.bias_ih + cell.bias_hh
-            h, read, shown, c, at = native.follow(x, letters, weight, bias, moves.weight, moves.bias, place)
+            h, read, shown, c, at = native.follow(*self.given(x, text), *place)
         return h, read, shown, Place(h[-1], read[-1], c[-1], at[-1])
+
+    def given(self, x: Tensor, text: Tensor) -> tuple[Tensor, ...]:
+        """What the native library needs beside the place."""
+        cell, moves = self.cell, self.moves
+        weight, bias = torch.cat([cell.weight_ih, cell.weight_hh], dim=1), cell.bias_ih + cell.bias_hh
+        return x, self.letters(text), weight, bias, moves.weight, moves.bias
 
     def _read(self, x: Tensor, letters: Tensor, place: Place) -> tuple[Tensor, ...]:
         """As :func:`hmrnn.ops.native.window.follow`, in plain PyTorch."""

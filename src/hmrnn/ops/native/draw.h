@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "forward.h"
+#include "window.h"
 
 namespace hm {
 
@@ -74,7 +75,7 @@ void draw_point(const Drawing<T> &d, const T *s, const double *u, double *to) {
 template <class T>
 void Slice<T>::draw(int t) {
     const Drawing<T> &d = p.call.drawing;
-    int M = d.layers;
+    int M = d.layers, above = p.top() + 1;  // the terms from there on are the window's
     if (t == 0) {
         terms.set_width(d.size + M), terms.grow(size_t(M) * n);
         embedded.set_width(d.size), embedded.grow(n);
@@ -83,7 +84,9 @@ void Slice<T>::draw(int t) {
     auto drawn = [&](int k) { return d.starts[from + k] <= t; };
     for (int l = 0; l < M; l++) {  // the terms of layers that copied stay
         for (int k = 0; k < n; k++)
-            if (drawn(k) && stale[l * n + k]) {
+            if (drawn(k) && l >= above) {
+                products.add(p.window->out(l - above, t - 1, from + k), terms[l * n + k]);
+            } else if (drawn(k) && stale[l * n + k]) {
                 products.add(h(l, t - 1, k), terms[l * n + k]);
                 stale[l * n + k] = 0;
             }
@@ -119,7 +122,14 @@ void Slice<T>::draw(int t) {
         if (p.call.symbols)
             p.call.indices[at] = finite ? int64_t(*to) : 0;
         else
-            std::copy(to, to + p.layer(0).below, p.call.x + at * p.layer(0).below);
+            std::copy(to, to + 3, p.call.x + at * p.layer(0).below);
+    }
+    if (!p.window) return;
+    p.window->advance(t, from, from + n);
+    for (int k = 0; k < n; k++) {
+        T *to = p.call.x + p.at(t, from + k) * p.layer(0).below + 3;
+        for (int part : {0, 1})
+            to = std::copy_n(p.window->out(part, t, from + k), p.window->size(part), to);
     }
 }
 

@@ -158,11 +158,13 @@ class Drawing(NamedTuple):
     drawn: Tensor  # (T, B, m) float64: what was drawn, which is also written where the network reads it
     choices: tuple[int, ...]  # top_k; components of a stroke mixture, 0 for a softmax; whether halts are drawn
     reals: tuple[float, ...]  # temperature, bias, top_p; the least deviation and the largest correlation
+    window: Any = None  # a Pass of the window that goes along; it adds a term for its h, and one for what it shows
 
     def words(self) -> bytes:
-        sizes = [len(self.terms), self.weight.shape[1], len(self.weight), self.uniform.shape[2], self.drawn.shape[2]]
+        sizes = [len(self.terms), *self.weight.shape[::-1], self.uniform.shape[2], self.drawn.shape[2]]
         tensors = [*self.terms, self.weight, self.offset, self.starts, self.uniform, self.drawn]
-        return words([*self.choices, *sizes, *tensors], self.reals)
+        code = words([*self.choices, *sizes, self.window is not None, *tensors], self.reals)
+        return code if self.window is None else code + self.window.words()
 
 
 class _Given(NamedTuple):

@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "segmental.h"
-#include "window.h"
 
 #if defined(__SSE__)
 #include <immintrin.h>
@@ -51,6 +50,14 @@ class Flush {
     Flush() {}
 #endif
 };
+
+template <class T>
+Held *follow(Words words) {
+    static Held done;
+    Window<T> window(words);
+    parallel(window.slices(), window.slices(), [&](int i) { window.run(i); });
+    return &done;
+}
 
 template <class F>
 Held *guarded(F f) {
@@ -100,11 +107,8 @@ EXPORT Held *hm_spell(int doubles, const int64_t *words) {
 
 // A pass of the window over letters, or back through one.
 EXPORT Held *hm_window(int doubles, const int64_t *words) {
-    return guarded([&] {
-        static Held done;
-        doubles ? (void)Window<double>(Words(words)) : (void)Window<float>(Words(words));
-        return &done;
-    });
+    return guarded(
+        [&] { return doubles ? follow<double>(Words(words)) : follow<float>(Words(words)); });
 }
 
 EXPORT void hm_free(Held *held) { delete held; }

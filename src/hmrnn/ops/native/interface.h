@@ -86,12 +86,15 @@ struct Drawing {
     const int64_t *starts;                          // (B)
     const double *uniform;                          // (T, B, numbers): of what the draws are made
     double *drawn;                                  // (T, B, width): NaN if it could not be drawn
+    int shows;  // whether a window goes along with what is drawn
+    Words window{nullptr};
 
     void read(Words w) {
         w.read(temperature, bias, top_p, floor, bound, top_k, components, halts);
-        w.read(layers, size, outputs, numbers, width);
+        w.read(layers, size, outputs, numbers, width, shows);
         terms.resize(layers);
         w.read(terms, weight, offset, starts, uniform, drawn);
+        window = w;
     }
 };
 

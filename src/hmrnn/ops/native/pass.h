@@ -64,9 +64,12 @@ void Pass<T>::forward() {
         products.compute(matrices.forward[0].W, w.gain_W);
     }
     const Drawing<T> &d = call.drawing;
+    if (d.layers && d.shows) window = std::make_shared<const Window<T>>(d.window);
     of_terms = std::vector<Packed<T>>(d.layers);
-    for (int l = 0; l < d.layers; l++)
-        of_terms[l].pack(d.terms[l], layer(l).H, d.size + d.layers, 1, layer(l).H);
+    for (int l = 0; l < d.layers; l++) {
+        int H = l <= top() ? layer(l).H : window->size(l - top() - 1);
+        of_terms[l].pack(d.terms[l], H, d.size + d.layers, 1, H);
+    }
     if (d.layers) of_scores.pack(d.weight, d.size, d.outputs, 1, d.size);
     parallel(threads, threads, [&](int i) { parts[i]->forward(); });
 }

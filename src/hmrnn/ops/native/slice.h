@@ -74,6 +74,8 @@ struct Track {
 
 template <class T>
 class Pass;
+template <class T>
+class Window;
 
 template <class T>
 class Slice {
@@ -189,6 +191,7 @@ class Pass : public Held {
     Rows<T> table;                    // the product of W of the first layer with each symbol
     std::vector<Packed<T>> of_terms;  // of what is drawn from
     Packed<T> of_scores;
+    std::shared_ptr<const Window<T>> window;  // which goes along with draws, or null
     std::vector<std::unique_ptr<Slice<T>>> parts;
 
   private:

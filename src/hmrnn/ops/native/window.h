@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "pass.h"
+#include "slice.h"
 
 namespace hm {
 
@@ -15,8 +15,8 @@ class Window {
     static constexpr T MOST = 10;                        // of those logarithms
     static constexpr T FAR = sizeof(T) == 4 ? 87 : 700;  // of e^-FAR nothing is left in a sum
 
-    int back, steps, B, threads, X, H, W, K, U, detects;
-    const T *x, *letters;           // (T, B, X); (B, U, W): embeddings
+    int back, steps, B, threads, X, stride, H, W, K, U, detects;
+    const T *x, *letters;           // (T, B, stride), of which X are read; (B, U, W): embeddings
     const T *weight, *bias;         // (4H, X + W + H), (4H): of i, f, g, o
     const T *moves, *offset;        // (N, H), (N)
     const T *h0, *read0, *c0, *k0;  // (B, H), (B, W), (B, H), (B, K)
@@ -128,29 +128,6 @@ class Window {
         });
     }
 
-    void forward(int from, int to) const {
-        Rows<T> inputs;
-        Products<T> products;
-        std::vector<T> e(3 * K);
-        inputs.set_width(X + W + H), inputs.grow(to - from);
-        for (int t = 0; t < steps; t++) {
-            for (int b = from; b < to; b++) {
-                T *v = inputs[b - from];
-                std::copy_n(x + at(t, b) * X, X, v);
-                std::copy_n(before(read, read0, t, b, W), W, v + X);
-                std::copy_n(before(h, h0, t, b, H), H, v + X + W);
-                products.add(v, gates + at(t, b) * 4 * H);
-            }
-            products.compute(of_gates);
-            for (int b = from; b < to; b++) {
-                cell(t, b);
-                products.add(h + at(t, b) * H, said + at(t, b) * (3 * K + detects));
-            }
-            products.compute(of_said);
-            for (int b = from; b < to; b++) show(t, b, e.data());
-        }
-    }
-
     void backward(int from, int to) const {
         Rows<T> of_hidden;
         Products<T> products;
@@ -178,7 +155,7 @@ class Window {
 
   public:
     explicit Window(Words w) {
-        w.read(back, steps, B, threads, X, H, W, K, U, detects);
+        w.read(back, steps, B, threads, X, stride, H, W, K, U, detects);
         w.read(x, letters, weight, bias, moves, offset, h0, read0, c0, k0);
         w.read(h, read, shown, c, k, gates, said);
         int N = 3 * K + detects, R = X + W + H;
@@ -190,10 +167,41 @@ class Window {
             of_gates.pack(weight, R, 4 * H, 1, R), of_said.pack(moves, H, N, 1, H);
         }
         places.resize(U), std::iota(places.begin(), places.end(), T(0));
-        parallel(threads, threads, [&](int i) {
-            int from = int(int64_t(B) * i / threads), to = int(int64_t(B) * (i + 1) / threads);
-            back ? backward(from, to) : forward(from, to);
-        });
+    }
+
+    int slices() const { return threads; }
+    void run(int slice) const {
+        int from = int(int64_t(B) * slice / threads), to = int(int64_t(B) * (slice + 1) / threads);
+        if (back) return backward(from, to);
+        for (int t = 0; t < steps; t++) advance(t, from, to);
+    }
+
+    // Step t of some rows.
+    void advance(int t, int from, int to) const {
+        Rows<T> inputs;
+        Products<T> products;
+        std::vector<T> e(3 * K);
+        inputs.set_width(X + W + H), inputs.grow(to - from);
+        for (int b = from; b < to; b++) {
+            T *v = inputs[b - from];
+            std::copy_n(x + at(t, b) * stride, X, v);
+            std::copy_n(out(1, t - 1, b), W, v + X);
+            std::copy_n(out(0, t - 1, b), H, v + X + W);
+            products.add(v, gates + at(t, b) * 4 * H);
+        }
+        products.compute(of_gates);
+        for (int b = from; b < to; b++) {
+            cell(t, b);
+            products.add(h + at(t, b) * H, said + at(t, b) * (3 * K + detects));
+        }
+        products.compute(of_said);
+        for (int b = from; b < to; b++) show(t, b, e.data());
+    }
+
+    // Of h and what is shown: the size, and the numbers after step t.
+    int size(int part) const { return part ? W : H; }
+    const T *out(int part, int t, int b) const {
+        return part ? before(read, read0, t + 1, b, W) : before(h, h0, t + 1, b, H);
     }
 };
 

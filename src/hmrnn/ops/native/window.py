@@ -18,30 +18,42 @@ def follow(
     bias: Tensor,  # (4H,)
     moves: Tensor,  # (3K, H): logarithms of alpha, beta and step; one row more for a detector
     offset: Tensor,  # (3K,), or one more
-    start: tuple[Tensor, Tensor, Tensor, Tensor],  # h, what was shown, c and the places of components: (B, ...)
+    *start: Tensor,  # h, what was shown, c and the places of components: (B, ...)
 ) -> tuple[Tensor, ...]:
     """h, what is shown, the weights of letters, c and the places of components after each point, all (T, B, ...)."""
-    (T, B, X), (_, U, W), (N, H), K = x.shape, letters.shape, moves.shape, start[3].shape[1]
-    given = [x, letters, weight, bias, moves, offset, *start]
-    shapes = [
-        (T, B, X), (B, U, W), (4 * H, X + W + H), (4 * H,), (3 * K + N % 3, H), (N,), (B, H), (B, W), (B, H), (B, K)
-    ]  # fmt: skip
-    check(weight.dtype, zip(("x", "letters", "weight", "bias", "moves", "offset", *"hrck"), given, shapes))
-    outputs: tuple[Tensor, ...] = _Window.apply(*given)
+    outputs: tuple[Tensor, ...] = _Window.apply(x, letters, weight, bias, moves, offset, *start)
     return outputs
+
+
+class Pass:
+    """A pass of the window over points, the first numbers of x (T, B, ...): all that the library reads and writes."""
+
+    def __init__(self, *given: Tensor) -> None:
+        x, letters, weight, _, moves, _, *start = self.given = tuple(map(plain, given))
+        (T, B, stride), (_, U, W), (N, H), K = x.shape, letters.shape, moves.shape, start[3].shape[1]
+        X = weight.shape[1] - W - H
+        shapes = [
+            (T, B, max(X, stride)), (B, U, W), (4 * H, X + W + H), (4 * H,), (3 * K + N % 3, H), (N,), (B, H), (B, W),
+            (B, H), (B, K),
+        ]  # fmt: skip
+        names = ("x", "letters", "weight", "bias", "moves", "offset", "h", "read", "c", "at")
+        check(weight.dtype, zip(names, self.given, shapes))
+        self.made = [x.new_empty(T, B, n) for n in (H, W, U, H, K, 4 * H, N)]
+        self.numbers = [T, B, threads(T, B, 4 * H * (X + W + H)), X, stride, H, W, K, U, N % 3]
+
+    def words(self) -> bytes:
+        return words([False, *self.numbers, *self.given, *self.made])
 
 
 class _Window(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Tensor) -> tuple[Tensor, ...]:
-        x, letters, _, _, moves, _, *start = given = tuple(map(plain, given))
-        (T, B, X), (_, U, W), (N, H), K = x.shape, letters.shape, moves.shape, start[3].shape[1]
-        made = [x.new_empty(T, B, n) for n in (H, W, U, H, K, 4 * H, N)]
-        ctx.numbers = [T, B, threads(T, B, 4 * H * (X + W + H)), X, H, W, K, U, N % 3]
-        call("hm_window", x.dtype == torch.float64, words([False, *ctx.numbers, *given, *made]))
-        ctx.save_for_backward(*given, *made)
+        made = Pass(*given)
+        call("hm_window", given[0].dtype == torch.float64, made.words())
+        ctx.save_for_backward(*made.given, *made.made)
+        ctx.numbers = made.numbers
         ctx.set_materialize_grads(False)
-        return tuple(made[:5])
+        return tuple(made.made[:5])
 
     @staticmethod
     @first_only("the window gives first derivatives only")
