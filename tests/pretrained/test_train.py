@@ -88,6 +88,31 @@ def test_python_and_the_command_line_do_the_same() -> None:
     assert not Path("runs").exists()
 
 
+def test_callbacks_are_told_of_a_run_from_its_start_to_its_end() -> None:
+    told: list[Any] = []
+
+    class Whole:
+        def on_start(self, trainer: Any) -> None:
+            told.append(trainer.config)
+
+        def on_validation(self, line: dict[str, Any]) -> None:
+            told.append(line["bits"])
+
+        def on_end(self, line: dict[str, Any]) -> None:
+            told.append(line["reason"])
+
+    class Stop:
+        def on_validation(self, line: dict[str, Any]) -> None:
+            raise ZeroDivisionError
+
+    lines: list[dict[str, Any]] = []
+    hmrnn.train(of_story(), callbacks=[object(), Whole()], progress=lines.append)
+    assert told == [told[0], *(line["bits"] for line in lines if line["event"] == "valid"), "2 epochs done"]
+    assert told[0].train == of_story().train
+    with pytest.raises(ZeroDivisionError):
+        hmrnn.train(of_story(), callbacks=[Stop()])
+
+
 def test_flags_change_the_run_of_a_file() -> None:
     of_story().save("run.toml")
     assert tiny.hmrnn("train", "run.toml", "--train.epochs", 1, "--data.path", "story.txt", "--no-report") == 0

@@ -36,7 +36,7 @@ class Condition(NamedTuple):
         return Condition(*(a[list(rows)] if a is not None and a.shape[0] > 1 else a for a in self))
 
     def expanded(self, B: int) -> Condition:
-        """The condition of one sequence, for B sequences."""
+        """The condition of one sequence, for B sequences."""  # not by len(a), which a trace takes for a constant
         return Condition(*(a.expand(B, *a.shape[1:]) if a is not None and a.shape[0] == 1 else a for a in self))
 
 

@@ -161,7 +161,7 @@ class HandwritingModel(Predictor):
         if self.window is None:
             return super()._conditioned(condition, shape)
         text, rest = condition.text, super()._conditioned(condition._replace(text=None), shape)
-        return rest._replace(text=text if text is None or len(text) > 1 else text.expand(shape[-1], -1))
+        return rest._replace(text=text if text is None or text.shape[0] > 1 else text.expand(shape[-1], -1))
 
     def log_likelihood(self, points: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Output]:
         """(T-1, B): the log-density in nats of each point (T, B, 3) but the first, given those before it; 0 in padding.
