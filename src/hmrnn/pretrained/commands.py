@@ -94,7 +94,7 @@ class SequenceCommands(Commands):
     def generate(self, model: Any, arguments: Any) -> Iterable[Section | str]:
         """Continue the first step of a validation sequence."""
         sequences, _ = self.sequences(model, (), "valid")
-        how = {} if arguments.temperature is None else {"temperature": arguments.temperature}
+        how = arguments.chosen("temperature")
         for k in range(arguments.samples or 1):
             seed = None if arguments.seed is None else arguments.seed + k
             made = model.generate(sequences[k % len(sequences)][:1], arguments.length or 100, seed=seed, **how)

@@ -43,6 +43,10 @@ class Options:
         """The fields whose value is not the default."""
         return [field for field in dataclasses.fields(self) if getattr(self, field.name) not in (field.default, ())]
 
+    def chosen(self, *names: str) -> dict[str, Any]:
+        """Those of these options that have a value."""
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
     def check(self) -> None:
         """Raise InputError if the options cannot be right, as far as that is known without torch."""
         given = {field.name: field for field in self.given()}

@@ -81,15 +81,12 @@ class StrokeCommands(SequenceCommands):
         style = read_strokes(arguments.prime).line(arguments.line) if arguments.prime else None
         rows = [] if arguments.text is None else textwrap.wrap(arguments.text, arguments.width) or [arguments.text]
         prime = None if style is None or rows else style[0]
-        bias = float(bool(rows)) if arguments.bias is None else arguments.bias
-        temperature = 1.0 if arguments.temperature is None else arguments.temperature
-        how = {"temperature": temperature, "bias": bias, "seed": arguments.seed, "progress": self.progress("writing")}
+        how = arguments.chosen("temperature", "bias", "seed") | {"progress": self.progress("writing")}
         if rows:
             lines = [line.steps for line in model.write_many(rows, style=style, **how)]
         else:
-            samples = 1 if arguments.samples is None else arguments.samples
-            points = 600 if arguments.length is None else arguments.length
-            lines = model.sheet(samples, points, prime=prime, **how)
+            sizes = {"samples": 1, "length": 600} | arguments.chosen("samples", "length")
+            lines = model.sheet(*sizes.values(), prime=prime, **how)
         if as_strokes:
             begin = np.array([[0, 0, 0 if prime is None else prime[-1, 2]]])  # the point where the first step starts
             save_strokes(Strokes.of([np.concatenate([begin, line]) for line in lines], texts=rows), out)

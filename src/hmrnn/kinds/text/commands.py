@@ -120,9 +120,8 @@ class TextCommands(SequenceCommands):
         if arguments.unknown == "skip":
             raise InputError("the segment ends of --stream would move; use replace or refuse", setting="unknown")
         rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
-        given = {name: n for name in ("streams", "warmup") if (n := getattr(arguments, name)) is not None}
         show = self.progress("segmenting") if rank == 0 else None
-        how = {"unknown": arguments.unknown, "share": (rank, world), "progress": show, **given}
+        how = arguments.chosen("unknown", "streams", "warmup") | {"share": (rank, world), "progress": show}
         for target in segment_files(model, arguments.stream, Path(arguments.out), **how):
             yield Section(text=f"wrote {target}")
 
@@ -135,8 +134,7 @@ class TextCommands(SequenceCommands):
 
     def generate(self, model: TextModel, arguments: Any) -> Iterator[Section | str]:
         length = 500 if arguments.length is None else arguments.length
-        how: dict[str, Any] = {name: getattr(arguments, name) for name in ("top_k", "top_p", "seed", "unknown")}
-        how["temperature"] = 0.8 if arguments.temperature is None else arguments.temperature
+        how = {"temperature": 0.8, **arguments.chosen("temperature", "top_k", "top_p", "seed", "unknown")}
         if arguments.samples is None:
             pieces = model.stream(arguments.prompt, length, **how)
             yield from itertools.chain([arguments.prompt], pieces, ["\n"])
@@ -157,17 +155,15 @@ class TextCommands(SequenceCommands):
         symbols, spaces = (part[: arguments.symbols or None] for part in (symbols, spaces))
         rows: list[Row] = []
         if arguments.dynamic:
-            names = ("learning_rate", "decay", "segment_length")
-            dynamic = Dynamic(**{name: n for name in names if (n := getattr(arguments, name)) is not None})
+            dynamic = Dynamic(**arguments.chosen("learning_rate", "decay", "segment_length"))
             more: dict[str, Any] = {"streams": 1, "dynamic": dataclasses.asdict(dynamic)}
             show = self.progress("evaluating")
             result: Evaluation = evaluate_dynamic(model.network, symbols, dynamic, progress=show).checked()
             how = ", ".join(f"{name.replace('_', ' ')} {n:g}" for name, n in more["dynamic"].items())
             how = f"one stream, dynamic evaluation with {how}"
         else:
-            wanted = [n if (n := getattr(arguments, name)) is not None else usual for name, usual in
-                      (("streams", 64), ("warmup", 500))]  # fmt: skip
-            streams, warmup = cut(max(1, len(symbols) - 1), *wanted)
+            wanted = {"streams": 64, "warmup": 500} | arguments.chosen("streams", "warmup")
+            streams, warmup = cut(max(1, len(symbols) - 1), **wanted)
             more = {"streams": streams, "warmup": warmup}
             show = self.progress("evaluating")
             result = evaluate(model.network, symbols, progress=show, **more).checked()
