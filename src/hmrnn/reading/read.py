@@ -239,7 +239,8 @@ def segment_many(
     if first:
         before = model.as_input(np.asarray(prime))
         inputs = [torch.cat([before, sequence]) for sequence in inputs]
-    for places in _by_length(inputs, batch):
+    order = sorted(range(len(inputs)), key=lambda place: len(inputs[place]))
+    for places in (order[k : k + batch] for k in range(0, len(order), batch)):
         group = [inputs[place] for place in places]
         steps = torch.nn.utils.rnn.pad_sequence(group)  # (T, B, ...)
         parts = []
@@ -262,13 +263,6 @@ def segment_many(
             )
             [found[place]] = on_time([each], late)
     return [found[place] for place in range(len(inputs))]
-
-
-def _by_length(sequences: Sequence[Tensor], batch: int) -> Iterator[list[int]]:
-    """The places of all sequences, ``batch`` of similar length at a time."""
-    order = sorted(range(len(sequences)), key=lambda place: len(sequences[place]))
-    for start in range(0, len(order), batch):
-        yield order[start : start + batch]
 
 
 def _checked(model: Predictor, sequence: Sequence[int] | np.ndarray) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import reprlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,9 @@ def load_labelled(config: Any, progress: Progress = None) -> LabelCorpus:
         )
     paths = [Path(path).expanduser() for path in config.path]
     name = ", ".join(path.name for path in paths)
-    found = [(path, parse(text, path.name, modality)) for path, text in _texts(paths, progress)]
+    report = archives.count_progress(progress, sum(path.stat().st_size for path in paths if path.is_file()))
+    texts = ((path, decoded(archives.read_whole(path, report), str(path))) for path in paths)
+    found = [(path, parse(text, path.name, modality)) for path, text in texts]
     given = [sequence for _, one in found for sequence in one.sequences]
     share = config.valid_fraction
     if isinstance(config, SeriesData):
@@ -49,10 +50,3 @@ def load_labelled(config: Any, progress: Progress = None) -> LabelCorpus:
     with of_file(name):
         corpus = make_corpus(modality, given, answers, valid_fraction=share, seed=config.split_seed, name=name)
     return dataclasses.replace(corpus, first=", ".join(first))
-
-
-def _texts(paths: list[Path], progress: Progress) -> Iterator[tuple[Path, str]]:
-    """Each file with its text."""
-    report = archives.count_progress(progress, sum(path.stat().st_size for path in paths if path.is_file()))
-    for path in paths:
-        yield path, decoded(archives.read_whole(path, report), str(path))

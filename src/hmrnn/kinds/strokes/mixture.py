@@ -59,13 +59,13 @@ class StrokeMixture(NamedTuple):
         weight, mean_x, mean_y, deviation_x, deviation_y, skew = (
             vector[..., :-1].unflatten(-1, (6, components)).unbind(-2)
         )
-        bound = MAX_CORRELATION
+        bound, deviations = MAX_CORRELATION, torch.stack([deviation_x, deviation_y], dim=-1)
         fade = torch.exp(-2 * skew.abs())
         sech2 = 4 * fade / (1 + fade) ** 2  # 1 - tanh²
         return cls(
             log_weights=torch.log_softmax(weight, dim=-1),
             means=torch.stack([mean_x, mean_y], dim=-1),
-            log_deviations=_floored(torch.stack([deviation_x, deviation_y], dim=-1), FLOOR),
+            log_deviations=torch.logaddexp(deviations, torch.full_like(deviations, math.log(FLOOR))),
             correlation=bound * torch.tanh(skew),
             rest=(1 - bound**2) + bound**2 * sech2,
             pen=vector[..., -1],
@@ -167,10 +167,6 @@ class Halting(NamedTuple):
     def draw(self) -> Tensor:
         """(..., 3): one point from each, on the device of the mixture."""
         return self.mixture.draw()
-
-
-def _floored(log_deviations: Tensor, floor: float) -> Tensor:
-    return torch.logaddexp(log_deviations, torch.full_like(log_deviations, math.log(floor)))
 
 
 def _uniform(like: Tensor, count: int, generator: torch.Generator | None) -> Tensor:

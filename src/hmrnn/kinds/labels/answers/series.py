@@ -53,7 +53,8 @@ class Forecasts(Scaled, frozen=True, tag="series", kw_only=True):
 
     def before(self, series: np.ndarray) -> np.ndarray:
         """A series less the mean of its first half, so that a trend stays within what training has shown."""
-        return from_level(series)
+        found: np.ndarray = series - series[: (len(series) + 1) // 2].mean(axis=0)
+        return found
 
     def given(self, values: np.ndarray, item: Item) -> Any:
         """(steps, channels): what follows a series."""
@@ -62,12 +63,6 @@ class Forecasts(Scaled, frozen=True, tag="series", kw_only=True):
     def shaped(self, numbers: np.ndarray) -> np.ndarray:
         """(steps, channels) of the numbers of an answer."""
         return numbers.reshape(self.ahead, -1)
-
-
-def from_level(series: np.ndarray) -> np.ndarray:
-    """A series less the mean of its first half."""
-    found: np.ndarray = series - series[: (len(series) + 1) // 2].mean(axis=0)
-    return found
 
 
 def stretches(length: int, ahead: int, window: int, first: int = 0, overlap: int = 1) -> list[np.ndarray]:
