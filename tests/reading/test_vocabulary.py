@@ -123,7 +123,6 @@ def test_equality_is_of_all_three_fields() -> None:
     "data",
     [
         [],
-        {"kind": "bytes", "symbols": [1]},
         {"kind": "bytes", "symbols": [1], "unknown": False, "more": 1},
         {"kind": "words", "symbols": ["a"], "unknown": False},
         {"kind": ["bytes"], "symbols": [1], "unknown": False},

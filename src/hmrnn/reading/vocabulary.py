@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -11,12 +10,12 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-import msgspec
 import numpy as np
 from msgspec import Meta
 
 from hmrnn.analysis.render import UNKNOWN
 from hmrnn.errors import InputError
+from hmrnn.kind import Spec
 from hmrnn.reading.plain import plain
 
 Kind = Literal["characters", "bytes"]
@@ -32,8 +31,7 @@ _BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
 _SHOWN = 5  # symbols that a note lists
 
 
-@dataclasses.dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(Spec, frozen=True):
     """The symbols of a model, in the order of their indices.
 
     Args:
@@ -151,21 +149,6 @@ class Vocabulary:
     def describe(self) -> str:
         """What the model reads, for people."""
         return f"text, {len(self)} {self.kind}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"kind": self.kind, "symbols": list(self.symbols), "unknown": self.unknown}
-
-    @staticmethod
-    def from_dict(data: Any) -> Vocabulary:
-        """The vocabulary that ``to_dict`` wrote; InputError if ``data`` is anything else."""
-        try:
-            found = msgspec.convert(data, Vocabulary)
-        except (msgspec.ValidationError, UnicodeEncodeError) as error:
-            raise InputError(f"this is no vocabulary: {error}") from error
-        if found.to_dict() != data:
-            raise InputError("a vocabulary has exactly the fields kind, symbols and unknown")
-        return found
 
     def _checked(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
         array = np.asarray(indices, dtype=np.int64)
