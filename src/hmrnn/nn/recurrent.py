@@ -269,6 +269,11 @@ def evaluating(network: nn.Module) -> Iterator[None]:
                 module.training = training
 
 
+def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """The context in which products are computed in ``precision``: float32 or bf16."""
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else contextlib.nullcontext()
+
+
 def check_tensor(name: str, value: object, shape: Sequence[int | str], like: Tensor | None = None) -> None:
     """Check that ``value`` is a dense tensor of this shape, where a name stands for any length.
 

@@ -12,7 +12,9 @@ import torch
 
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
+from hmrnn.config.checks import Count
 from hmrnn.kind import InputSpec, Progress
+from hmrnn.nn.checks import argument
 from hmrnn.pretrained.model import Model
 from hmrnn.reading.read import Reader, segment_many
 from hmrnn.reading.sample import check_room, draw, seeded
@@ -58,6 +60,7 @@ class SequenceModel(Model):
     ) -> list[Segmentation]:
         """As :meth:`segment`, for each sequence by itself; ``batch`` of similar length are read side by side."""
         encoded = [self.spec.encode(one) for one in sequences]
+        batch = argument("batch", batch, Count)
         return segment_many(self.network, encoded, self.spec.pieces, batch=batch, progress=progress)
 
     def score(self, sequences: Sequence[Any], *, progress: Progress = None) -> SequenceScore:

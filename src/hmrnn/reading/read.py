@@ -17,17 +17,15 @@ import torch
 from torch import Tensor
 
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
 from hmrnn.kind import Progress
-from hmrnn.nn.checks import argument
 from hmrnn.nn.context import Condition
 from hmrnn.nn.distributions import Prediction
 from hmrnn.nn.hmlstm import hmlstms
 from hmrnn.nn.output import Output
 from hmrnn.nn.predictor import Predictor, evaluating, multiply_adds
+from hmrnn.nn.recurrent import autocast
 from hmrnn.ops import State
-from hmrnn.utils.devices import autocast
 
 
 class Read(NamedTuple):
@@ -231,7 +229,6 @@ def segment_many(
     By :func:`hmrnn.nn.predictor.conditioned` a model may be given one condition for all sequences, or one each.
     """
     check_detectors(model)
-    batch = argument("batch", batch, Count)
     late = model.rnn.late if late is None else late
     inputs = [_checked(model, sequence) for sequence in sequences]
     found: dict[int, Segmentation] = {}

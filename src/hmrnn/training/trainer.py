@@ -16,6 +16,7 @@ from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kind import of as kind_of
 from hmrnn.nn.hmlstm import hmlstms
+from hmrnn.nn.recurrent import autocast
 from hmrnn.ops import State
 from hmrnn.ops.estimators import annealed_slope, linear
 from hmrnn.training import resume
@@ -25,7 +26,6 @@ from hmrnn.training.prepare import new_optimizer, prepare
 from hmrnn.training.progress import Progress
 from hmrnn.training.task import Task, Validation
 from hmrnn.training.terms import make_terms, needs_of
-from hmrnn.utils.devices import autocast
 
 
 class Trainer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -31,11 +30,6 @@ def find_device(given: Any) -> torch.device:
             there = "there is 1 GPU" if count == 1 else f"there are {count} GPUs"
             raise InputError(f"{there}, counted from cuda:0; choose one of these", setting="device", value=device)
     return device
-
-
-def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:
-    """The context in which products are computed in ``precision``: float32 or bf16."""
-    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
 
 
 def hardware(device: torch.device) -> str:

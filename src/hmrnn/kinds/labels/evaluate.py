@@ -6,9 +6,9 @@ from hmrnn.kind import Progress
 from hmrnn.kinds.labels.batches import LabelBatches
 from hmrnn.kinds.labels.corpus import Examples
 from hmrnn.kinds.labels.networks import SequenceModel
+from hmrnn.nn.recurrent import autocast
 from hmrnn.reading.score import Sums, each, unchanged
 from hmrnn.training.task import Validation
-from hmrnn.utils.devices import autocast
 
 
 def evaluate_labelled(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
+from hmrnn.config.checks import Count
 from hmrnn.errors import InputError
 from hmrnn.kind import Progress
 from hmrnn.kinds.strokes.evaluate import StrokeEvaluation, evaluate_strokes
@@ -83,7 +84,7 @@ class StrokeModel(Model):
         strokes = lines if isinstance(lines, Strokes) else joined([self._strokes(line) for line in lines])
         with conditioned(self.network, self._told(strokes, condition)):
             encoded = [self.scale.encode(line) for line in strokes]
-            return segment_many(self.network, encoded, self.scale.pieces, batch=batch)
+            return segment_many(self.network, encoded, self.scale.pieces, batch=argument("batch", batch, Count))
 
     def generate(
         self,

@@ -21,6 +21,7 @@ from hmrnn.kinds.strokes.strokes import Scale, Strokes, as_lines, counted
 from hmrnn.kinds.strokes.transcriber import Heard, Transcriber, likeliest, nats, search, spelled
 from hmrnn.kinds.strokes.window import encode_texts
 from hmrnn.nn.checks import argument
+from hmrnn.nn.recurrent import autocast
 from hmrnn.ops import State
 from hmrnn.ops.interface import within
 from hmrnn.pretrained.model import Model
@@ -29,7 +30,6 @@ from hmrnn.reading.read import check_finite
 from hmrnn.reading.score import Sums, each, to_tensors, unchanged
 from hmrnn.training.sequences import PaddedTask
 from hmrnn.training.task import Loss, Validation, detected
-from hmrnn.utils.devices import autocast
 
 
 class TranscriptBatches(Batches):

@@ -15,6 +15,7 @@ import torch
 
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
+from hmrnn.config.checks import Count
 from hmrnn.errors import InputError, TextNote
 from hmrnn.kind import Progress
 from hmrnn.kinds.text.corpus import Corpus, line_end
@@ -23,6 +24,7 @@ from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.sample import check_length, continue_all, stream
 from hmrnn.kinds.text.spaces import is_space
 from hmrnn.kinds.text.words.ends import HeadScores
+from hmrnn.nn.checks import argument
 from hmrnn.nn.predictor import conditioned
 from hmrnn.pretrained.model import ConditionLike, Model, one_each
 from hmrnn.reading.embed import Embedding, embed
@@ -191,7 +193,7 @@ class TextModel(Model):
         if isinstance(texts, str):
             raise InputError("texts must be a list of texts; got one text: use segment")
         readings = [self._read(text, "segment", unknown) for text in texts]
-        return self._segment_all(readings, batch, primed, condition, by, threshold, progress)
+        return self._segment_all(readings, argument("batch", batch, Count), primed, condition, by, threshold, progress)
 
     def _segment_all(
         self,
