@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hmrnn.errors import InputError, installed
+from hmrnn.utils.files import shown
 
 SCHEME = "hf://"
 LARGEST = 8 << 30
@@ -49,7 +50,7 @@ def push(save: Callable[[Path], Path], name: str, private: bool) -> str:
 def card(name: str, license: str | None, text: str) -> bytes:
     """The card of a model, with what the Hub reads of it."""
     known = f"license: {license}\n" if license else ""
-    return f"---\nlibrary_name: hmrnn\n{known}tags:\n- hm-lstm\n---\n# {name}\n\n{text}".encode()
+    return shown(f"---\nlibrary_name: hmrnn\n{known}tags:\n- hm-lstm\n---\n# {name}\n\n{text}").encode()
 
 
 @contextlib.contextmanager
