@@ -207,7 +207,7 @@ def test_names_that_are_not_utf8_work(command: tiny.Command) -> None:
         assert r"\xe9: a\xe9.txt" in Path(run, "report.html").read_text()
         command("train", name, "--from", run, "--out", "tuned", "--no-report", "--train.epochs", 1)
         command("export -m", run, "--out", made)
-        assert Path(made, "README.md").read_text().startswith(r"# made\xe9")
+        assert r"# made\xe9" in Path(made, "README.md").read_text()
         assert command.json("evaluate --json -m", made, "--file", name)["text"] == r"a\xe9.txt"
 
 
