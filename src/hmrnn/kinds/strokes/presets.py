@@ -59,7 +59,7 @@ NOTES = {
     "strokes": "pen strokes of your own",
     "handwritten": "built-in handwriting; small enough for a CPU",
     "iamondb": "the paper's settings; better ones: iamondb-best",
-    "fonts-text": "writes a text, in built-in styles; an epoch takes 25 minutes on a busy CPU",
+    "fonts-text": "writes a text, in built-in styles; an epoch takes two minutes of a CPU",
     "iamondb-text": "writes a text, in the hands of IAM-OnDB",
     "iamondb-best": "the settings of our best result, with the paper's cell; another had 25 nats less with seed 1",
 }
