@@ -114,12 +114,11 @@ def example(model: LanguageModel, corpus: Corpus, symbols: int = 300) -> str:
     return "".join(c + " " * bool(end) for c, end in zip(corpus.vocabulary.decode(part), found.words))
 
 
-def lines_of(corpus: Corpus) -> list[list[str]]:
-    """The words of each line of the training part."""
-    text = corpus.vocabulary.decode(np.asarray(corpus.train))
-    assert corpus.spaces is not None
-    assert len(text) == len(corpus.train)
-    spaced = "".join(c + " " * bool(space) for c, space in zip(text, corpus.spaces["train"]))
+def lines_of(corpus: Corpus, part: str = "train") -> list[list[str]]:
+    """The words of each line of a part."""
+    text, spaces = corpus.vocabulary.decode(np.asarray(getattr(corpus, part))), corpus.spaces[part]
+    assert len(text) == len(spaces)
+    spaced = "".join(c + " " * bool(space) for c, space in zip(text, spaces))
     return [line.split() for line in spaced.split("\n") if line.strip()]
 
 
@@ -137,26 +136,30 @@ def scored(lines: list[list[str]], cut: Callable[[str], Iterable[str]]) -> list[
     return [round(each.f1, 4) for each in judged]
 
 
-def sentencepiece_cuts(lines: list[list[str]]) -> dict[str, list[float]]:
+def sentencepiece(kind: str, size: int, lines: Iterable[str], **how: object) -> Callable[[str], list[str]]:
+    """What cuts a line into the pieces of a vocabulary that is learned from lines."""
     import sentencepiece
 
-    result = {}
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "text").write_text("\n".join("".join(words) for words in lines), encoding="utf-8")
-        for size in VOCABULARIES:
-            try:
-                sentencepiece.SentencePieceTrainer.train(
-                    input=f"{folder}/text", model_prefix=f"{folder}/model", vocab_size=size, model_type="unigram",
-                    character_coverage=1.0, add_dummy_prefix=False, normalization_rule_name="identity", minloglevel=2,
-                    split_by_unicode_script=False, split_by_number=False, max_sentence_length=100_000, num_threads=1,
-                )  # fmt: skip
-            except RuntimeError as error:  # more pieces than the text has
-                print(f"SentencePiece, {size}: {str(error)[-90:]}", flush=True)
-                continue
-            model = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/model.model")
-            result[f"sentencepiece {size}"] = scored(
-                lines, lambda line, model=model: [piece.replace("▁", "") for piece in model.encode(line, out_type=str)]
-            )
+        Path(folder, "text").write_text("\n".join(lines), encoding="utf-8")
+        sentencepiece.SentencePieceTrainer.train(
+            input=f"{folder}/text", model_prefix=f"{folder}/model", vocab_size=size, model_type=kind,
+            character_coverage=1.0, add_dummy_prefix=False, normalization_rule_name="identity", minloglevel=2,
+            max_sentence_length=1 << 20, **how,
+        )  # fmt: skip
+        model = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/model.model")
+    return lambda line: [piece.replace("▁", "") for piece in model.encode(line, out_type=str)]
+
+
+def sentencepiece_cuts(lines: list[list[str]]) -> dict[str, list[float]]:
+    result, how = {}, {"split_by_unicode_script": False, "split_by_number": False, "num_threads": 1}
+    for size in VOCABULARIES:
+        try:
+            cut = sentencepiece("unigram", size, map("".join, lines), **how)
+        except RuntimeError as error:  # more pieces than the text has
+            print(f"SentencePiece, {size}: {str(error)[-90:]}", flush=True)
+            continue
+        result[f"sentencepiece {size}"] = scored(lines, cut)
     return result
 
 

@@ -4,8 +4,9 @@
 
 RUN is a directory of ``hmrnn words`` on a text with spaces. Its tokenizer is written, loaded by ``transformers`` or
 ``tokenizers``, and cuts the lines of the test part, as do the head and SentencePiece's unigram and BPE models of equal
-vocabulary, trained on the training part without its spaces. Of the ends in the test part that neither a line end nor a
-rule decides, ten ranges of probability are compared with the spaces. Needs tokenizers and sentencepiece.
+vocabulary, trained on the training part without its spaces; once more with the test part, without its spaces, among
+what both read. Of the ends in the test part that neither a line end nor a rule decides, ten ranges of probability are
+compared with the spaces. Needs tokenizers and sentencepiece.
 """
 
 from __future__ import annotations
@@ -21,18 +22,11 @@ import numpy as np
 import torch
 
 from hmrnn import load
-from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.commands import DRAWS
 from hmrnn.kinds.text.words.joints import rules
 from hmrnn.kinds.text.words.segmental import best_segmentation
 from hmrnn.kinds.text.words.tokenizer import write_tokenizer
-from words_suite import lines_of, scored
-
-
-def spaced(corpus: Corpus, part: str) -> list[list[str]]:
-    """The words of each line of a part."""
-    text, spaces = corpus.vocabulary.decode(getattr(corpus, part)), corpus.spaces[part]
-    marked = "".join(c + " " * bool(space) for c, space in zip(text, spaces))
-    return [line.split() for line in marked.split("\n") if line.strip()]
+from words_suite import lines_of, scored, sentencepiece
 
 
 def viterbi(line: str, scores: dict[str, float]) -> list[str]:
@@ -44,20 +38,6 @@ def viterbi(line: str, scores: dict[str, float]) -> list[str]:
             table[start, k, 0] = scores.get(line[start : start + k + 1], -1e30)
     [ends] = best_segmentation(torch.from_numpy(table))
     return [line[a:b] for a, b in itertools.pairwise([0, *ends])]
-
-
-def sentencepiece(kind: str, size: int, lines: list[str]) -> Callable[[str], list[str]]:
-    import sentencepiece
-
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "text").write_text("\n".join(lines), encoding="utf-8")
-        sentencepiece.SentencePieceTrainer.train(
-            input=f"{folder}/text", model_prefix=f"{folder}/model", vocab_size=size, model_type=kind,
-            character_coverage=1.0, add_dummy_prefix=False, normalization_rule_name="identity", minloglevel=2,
-            hard_vocab_limit=False, max_sentence_length=1 << 20,
-        )  # fmt: skip
-        model = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/model.model")
-    return lambda line: model.encode(line, out_type=str)
 
 
 def fast(folder: Path) -> Callable[[str], list[str]]:
@@ -77,19 +57,23 @@ def fast(folder: Path) -> Callable[[str], list[str]]:
 def compare(run: str) -> dict[str, object]:
     model = load(run)
     corpus = model.corpus()
-    lines = spaced(corpus, "test")
-    whole = {"".join(words): words for words in lines}
+    whole = {"".join(words): words for words in lines_of(corpus, "test")}
     cut = model.find_words("\n".join(whole)).spaced().split("\n")
-    by_head = dict(zip(whole, map(str.split, cut)))
-    with tempfile.TemporaryDirectory() as place:
-        scores = write_tokenizer(Path(place, "tokenizer"), model.count_words(corpus.train), corpus.vocabulary)
-        tokenize = fast(Path(place, "tokenizer"))
+    ways = {"head": dict(zip(whole, map(str.split, cut))).__getitem__}
     known = [line for line in whole if set(line) <= set(map(str, corpus.vocabulary.symbols))]
-    same = sum(tokenize(line) == viterbi(line, scores) for line in known)
     train = ["".join(words) for words in lines_of(corpus)]
-    rivals = {f"SentencePiece {kind}": sentencepiece(kind, len(scores), train) for kind in ("unigram", "bpe")}
-    ways = {"head": by_head.__getitem__, "tokenizer": tokenize, **rivals}
-    result: dict[str, object] = {"corpus": corpus.name, "pieces": len(scores), "lines": len(known), "as Viterbi": same}
+    result: dict[str, object] = {"corpus": corpus.name, "lines": len(known)}
+    read = {"tokenizer": corpus.train, "test counted": np.concatenate([corpus.train, corpus.test])}
+    with tempfile.TemporaryDirectory() as place:
+        for name, symbols in read.items():
+            scores = write_tokenizer(Path(place, name), model.count_words(symbols, draws=DRAWS), corpus.vocabulary)
+            ways[name] = fast(Path(place, name))
+            same = sum(ways[name](line) == viterbi(line, scores) for line in known)
+            result |= {f"{name}: pieces": len(scores), f"{name}: as Viterbi": same}
+            for kind in ("unigram", "bpe"):
+                lines = train if name == "tokenizer" else [*train, *whole]
+                rival = sentencepiece(kind, len(scores), lines, hard_vocab_limit=False)
+                ways[f"{name}: SentencePiece {kind}"] = rival
     symbols = sum(map(len, whole))
     for name, way in ways.items():
         pieces = sum(len(way(line)) for line in whole)

@@ -24,6 +24,8 @@ NAMELESS = [
     "evaluate",
     "train",
     "data iamondb",
+    "words blank.txt",
+    "words signs.txt",
 ]
 """Where nothing of the command itself is wrong."""
 REFUSED = [
@@ -145,6 +147,20 @@ REFUSED = [
     "plot -m handwriting-small --levels 9",
     "plot -m folder --figure curves",
     "data nowhere.txt",
+    "words nowhere.txt",
+    "words empty.txt",
+    "words short.txt",
+    "words blank.txt",
+    "words binary.txt",
+    "words latin1.txt",
+    "words signs.txt",
+    "segment -m runs/story --stream story.txt empty.txt --out found",
+    "segment -m runs/story --stream story.txt late.txt --out found",
+    "segment -m runs/story --stream binary.txt --out found",
+    "segment --ray story.txt",
+    "segment --ray story.txt --out found --unknown refuse",
+    "segment --ray nowhere.txt --out found",
+    "segment abc --workers 2",
 ]
 
 

@@ -64,6 +64,26 @@ def test_texts_are_read_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(weights) == pytest.approx(50, rel=0.05)  # rare ones are left out
 
 
+def test_words_are_spelt_as_often_as_the_head_expects() -> None:
+    """Segments of one symbol or two, and their probabilities after a context."""
+    model = made().eval()
+    head, context = model.segments, torch.randn(1, 5)
+    head.longest = 2
+    following = torch.tensor([[a, b, 0] for a in range(SYMBOLS) for b in range(SYMBOLS)]).T[None]  # (1, K + 1, B)
+    with torch.no_grad():
+        scores = head(context.expand(1, SYMBOLS**2, 5), following).closed[0].exp()
+        drawn, spelt = head.draw(context.expand(20_000, 5), torch.Generator().manual_seed(1))
+    assert (spelt == 1).all()  # there is no lexicon
+    for a in range(SYMBOLS):
+        alone = (drawn == torch.tensor([a, -1])).all(1).double().mean()
+        assert abs(alone - scores[0, a * SYMBOLS]) < 0.02
+        pair = (drawn == torch.tensor([a, 3])).all(1).double().mean()
+        assert abs(pair - scores[1, a * SYMBOLS + 3]) < 0.02
+    found = words.draw_words(model, text(40), 1000)
+    assert found == words.draw_words(model, text(40), 1000)
+    assert sum(found.values()) == pytest.approx(1)
+
+
 def test_the_loss_of_a_head_does_not_train_the_network() -> None:
     model, x = made(), torch.from_numpy(text(12))[:, None]
     model(x)

@@ -154,7 +154,7 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     ):
         with refused():
             segment(files, tmp_path / out, **how)
-    assert not list((tmp_path / "z").iterdir())
+    assert not (tmp_path / "z").exists()
     with refused("model.num_layers"):
         segment_files(model(num_layers=1, hidden_size=(6,)), [path], tmp_path / "w")
 

@@ -308,6 +308,17 @@ def test_an_export_in_16_bits_keeps_the_lexicon(trained, tmp_path):
     assert f"| parameters | {parameters:,}, of 16 bits |" in (tmp_path / "small" / "README.md").read_text()
 
 
+def test_nothing_is_left_without_spaces_and_a_single_symbol_is_a_word(trained, tmp_path):
+    model = load(trained / "run")
+    assert model.find_words("a").words() == model.segment("a").words() == ["a"]
+    for find in (model.find_words, model.segment, model.score):
+        with refused():
+            find(" \n \n")
+    (tmp_path / "blank.txt").write_text(" \n" * 9)
+    assert tiny.hmrnn("words", tmp_path / "blank.txt", "-m", trained / "run", "--out", tmp_path / "found") == 2
+    assert not (tmp_path / "found").exists()
+
+
 @pytest.mark.parametrize("name", ["run", "novel-small"])
 def test_the_rows_of_a_column(trained, name):
     model = load(trained / "run" if name == "run" else name)
@@ -337,7 +348,7 @@ def test_a_tokenizer_of_the_words_of_a_run(trained, tmp_path):
     assert tiny.hmrnn("export", "-m", trained / "run", *how) == 0
     listed = [line.split("\t")[0] for line in (tmp_path / "more" / "vocab.tsv").read_text().splitlines()]
     assert "gacab" in listed or "ga" in listed  # they are in no other line
-    assert {*pieces} - {"\n"} <= {*listed}
+    assert {*WORDS} <= {*listed}
     model = load(trained / "run")
     symbols = model.vocabulary.encode((trained / "book.txt").read_text().replace(" ", ""))
     every = model.count_words(symbols, least=0)

@@ -40,6 +40,8 @@ from hmrnn.training.sequences import SequenceBatches
 from hmrnn.utils import inputs
 from hmrnn.utils.files import seems_named, shown
 
+DRAWS = 200_000
+"""Words that a head spells for a tokenizer."""
 LONG = 20_000
 """Symbols from which on a faster way to read a text is pointed out."""
 _LETTERS = r"[^\x00-@\[-`{-\xbf\u0600-\u0605\u061c\u200b-\u206f\ud800-\udfff\ufff0-\uffff]+"
@@ -112,7 +114,7 @@ class TextCommands(SequenceCommands):
             model.reading(inputs.read_text(None, file, "characters"), what=file).indices for file in arguments.count
         ]
         symbols = np.concatenate([corpus.train, corpus.valid, corpus.test, *more])
-        counts = model.count_words(symbols, progress=self.progress("segmenting"))
+        counts = model.count_words(symbols, draws=DRAWS, progress=self.progress("segmenting"))
         pieces = write_tokenizer(folder, counts, model.vocabulary, spaces=not model.config.data.remove_spaces)
         yield Section(text=f"wrote {folder}: a tokenizer of {len(pieces):,} pieces, and vocab.tsv with their scores")
 

@@ -66,6 +66,10 @@ def segment_files(
             f"{out} holds results of one of these files already, or two of them have the same name; choose another "
             "folder, or rename a file"
         )
+    for path in mine:  # before hours are spent on others
+        whole = read_text(path, as_files(model.config.data, [str(path)]), lambda count: None)
+        if not sum(len(block) for block, _ in whole):
+            raise InputError(f"{path} holds nothing to segment; leave it out")
     report = count_progress(progress, total_size(source_state(mine)))
     for path, target in zip(mine, targets):
         blocks, read = itertools.tee(_blocks(model, path, unknown, report))
@@ -80,8 +84,6 @@ def segment_files(
                 assert part is not None
                 file.write(_line(part, start, last=following is None))
                 start += len(part)
-            if not start:
-                raise InputError(f"{path} holds nothing to segment; leave it out")
     return targets
 
 

@@ -23,7 +23,7 @@ from hmrnn.kinds.text.evaluate import Evaluation, evaluate
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.sample import check_length, continue_all, stream
 from hmrnn.kinds.text.spaces import is_space
-from hmrnn.kinds.text.words.ends import HeadScores
+from hmrnn.kinds.text.words.ends import HeadScores, draw_words
 from hmrnn.nn.checks import argument
 from hmrnn.nn.predictor import conditioned
 from hmrnn.pretrained.model import ConditionLike, Model, one_each
@@ -130,7 +130,7 @@ class TextModel(Model):
         errors: list[str | None] = []
         for text in texts:
             try:
-                good.append(_known(self.reading(text), "segment", text))
+                good.append(self._known(self.reading(text), "segment", text))
                 errors.append(None)
             except InputError as error:
                 errors.append(str(error))
@@ -161,10 +161,13 @@ class TextModel(Model):
             found = HeadScores(self.network, symbols, len(self.prime) if primed else 0, threshold, progress)
             yield from zip(found.words(), found.chances())
 
-    def count_words(self, symbols: np.ndarray, least: float = 0.03, progress: Progress = None) -> dict[str, float]:
+    def count_words(
+        self, symbols: np.ndarray, least: float = 0.1, draws: int = 0, progress: Progress = None
+    ) -> dict[str, float]:
         """How often the segmental head expects each word in a text of symbols (T,), of those that it expects so often.
 
-        Words that it does not choose are among them: they may be words elsewhere.
+        Words that it does not choose are among them: they may be words elsewhere. Of ``draws`` words that it spells
+        anew the most frequent are counted, too, as often as it would spell them in so long a text.
         """
         found: dict[str, float] = collections.defaultdict(float)
         for start in range(0, len(symbols), _TOGETHER):
@@ -172,7 +175,13 @@ class TextModel(Model):
                 found[self.vocabulary.decode(word).strip()] += count
             if progress is not None:
                 progress(min(start + _TOGETHER, len(symbols)), len(symbols))
-        return {word: count for word, count in found.items() if word and count >= least}
+        counts = {word: count for word, count in found.items() if word and count >= least}
+        total = sum(counts.values())
+        spelt = draw_words(self.network, symbols[:_TOGETHER], draws) if draws else {}
+        for word, share in spelt.items():
+            piece = self.vocabulary.decode(word).strip()
+            counts[piece] = counts.get(piece, 0.0) + share * total
+        return counts
 
     def segment_many(
         self,
@@ -397,20 +406,19 @@ class TextModel(Model):
         return read_as(text, self.vocabulary, unknown)
 
     def _read(self, text: str, verb: str, unknown: Unknown) -> Reading:
-        return _known(self._noted(self.reading(text, unknown)), verb, text)
+        return self._known(self._noted(self.reading(text, unknown)), verb, text)
+
+    def _known(self, reading: Reading, verb: str, text: str) -> Reading:
+        """``reading``, of which there must be something: without its spaces a text may hold line ends alone."""
+        if not len(reading.indices) or (self.config.data.remove_spaces and not text.strip()):
+            raise InputError(f"there is nothing to {verb}: the text is empty" + " of known symbols" * bool(text))
+        return reading
 
     def _noted(self, reading: Reading, where: str = "") -> Reading:
         """``reading``, after a warning for each of its notes."""
         for note in reading.notes:
             warnings.warn(where + note, TextNote, stacklevel=4)
         return reading
-
-
-def _known(reading: Reading, verb: str, text: str) -> Reading:
-    """``reading``, of which there must be something."""
-    if not len(reading.indices):
-        raise InputError(f"there is nothing to {verb}: the text is empty" + " of known symbols" * bool(text))
-    return reading
 
 
 def _check_text(what: str, text: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ _BLOCK = 512  # symbols that are read at a time, after as many before them
 _SYMBOLS = 8192  # in blocks that are read side by side
 _SHARPNESS = 0.5
 """The factor of scores with which probabilities of ends come true: by repeated reading a head becomes too sure."""
+DRAWN = 10_000
 _SOME = 0.001  # a segment that is less probable is not counted
 
 
@@ -150,3 +151,28 @@ class HeadScores:
             scores = np.where(t + length <= lengths, scores, np.float32(-1e30))  # none reaches into the padding
             scores[:, 0][t[:, 0] >= lengths] = 0.0
             yield places.tolist(), torch.from_numpy(scores)
+
+
+def draw_words(model: LanguageModel, symbols: np.ndarray, draws: int, seed: int = 1) -> dict[tuple[int, ...], float]:
+    """Words that the head spells, not takes from its lexicon, after the ends of words in a text (T,): the DRAWN most
+    frequent of so many draws, and the share that each has of all words.
+    """
+    head, generator = model.segments, torch.Generator().manual_seed(seed)
+    assert head is not None
+    [ends] = HeadScores(model, [symbols]).words()
+    columns = max(1, len(symbols) // _BLOCK)
+    length = len(symbols) // columns
+    device = next(model.parameters()).device
+    after = torch.from_numpy(ends[: columns * length].nonzero()[0])
+    found: dict[tuple[int, ...], float] = collections.defaultdict(float)
+    with evaluating(model), torch.inference_mode():
+        text = torch.from_numpy(symbols[: columns * length].astype(np.int64)).reshape(columns, length).to(device)
+        context = head.read(text.T).transpose(0, 1).flatten(0, 1)
+        for count in (min(_SIDE_BY_SIDE**2, draws - k) for k in range(0, draws, _SIDE_BY_SIDE**2)):
+            places = after[torch.randint(len(after), (count,), generator=generator)]
+            words, spelt = head.draw(context[places.to(device)], generator)
+            for word, share in zip(words.tolist(), spelt.tolist()):
+                found[tuple(k for k in word if k >= 0)] += share / draws
+    rules = cast(Tensor, head.rules).cpu()
+    whole = (word for word in found if not (rules[word[:-1], word[1:]] > 0).any())
+    return {word: found[word] for word in sorted(whole, key=lambda word: -found[word])[:DRAWN]}

@@ -29,8 +29,8 @@ def rules(vocabulary: Vocabulary) -> np.ndarray:
     """
     if len(vocabulary) > MOST:
         raise InputError(
-            f"the text has {len(vocabulary):,} distinct symbols, and words are found among at most {MOST:,}: with a "
-            "larger data.min_count, rare ones are read as one",
+            f"the text has {len(vocabulary):,} distinct symbols, and words are found among at most {MOST:,}: "
+            "hmrnn train words FILE --data.min-count 5 reads those as one that occur less often",
             setting="data.min_count",
         )
     pieces = vocabulary.pieces(np.arange(len(vocabulary)))

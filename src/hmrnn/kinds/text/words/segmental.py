@@ -256,6 +256,23 @@ class SegmentalHead(nn.Module):
         found: Scores = self(self.read(symbols), following)
         return found
 
+    def draw(self, context: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Segments (N, K) that are spelt after contexts (N, reader), and the probability of spelling there.
+
+        A segment ends before a NONE. The generator is one of the CPU.
+        """
+        hidden = torch.tanh(self.start(context))
+        share = hidden.new_zeros(len(hidden)) if self.gate is None else self.gate(hidden).sigmoid().squeeze(-1)
+        symbol = torch.full((len(hidden),), self.num_symbols, device=hidden.device)
+        on, state, spelt = torch.ones_like(symbol, dtype=torch.bool), hidden[None].contiguous(), []
+        for k in range(self.longest):
+            out, state = self.decoder(self.embedding(symbol)[None], state)
+            if k > 0:
+                on &= torch.rand(len(on), generator=generator).to(on.device) >= self.end(out[0]).sigmoid().squeeze(-1)
+            symbol = torch.multinomial(self.spell(out[0]).softmax(-1).cpu(), 1, generator=generator)[:, 0].to(on.device)
+            spelt.append(torch.where(on, symbol, NONE))
+        return torch.stack(spelt, 1), 1 - share
+
     def read(self, symbols: Tensor) -> Tensor:
         """(T, B, reader): the context after each of the symbols (T, B), from those since the first."""
         x = F.dropout(self.embedding(symbols), self.dropout, self.training)
