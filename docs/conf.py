@@ -27,7 +27,13 @@ project = "hmrnn"
 author = "The hmrnn developers"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
-include_patterns = ["docs/**.md", "results/*.md", "*.md", "src/hmrnn/pretrained/bundled/*/README.md"]
+include_patterns = [
+    "docs/**.md",
+    "results/*.md",
+    "*.md",
+    "src/hmrnn/pretrained/bundled/*/README.md",
+    "examples/*/README.md",
+]
 exclude_patterns = [".*", "build", "runs", "tests"]
 
 html_theme = "furo"
