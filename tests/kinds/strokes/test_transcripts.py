@@ -82,6 +82,14 @@ def test_a_line_is_read_alike_beside_longer_ones(bidirectional: bool) -> None:
         torch.testing.assert_close(alone.chances[:, 0], whole.chances[: len(alone.chances), b])
 
 
+def test_chances_are_in_float32_under_autocast() -> None:
+    network, x = Transcriber(CONFIG), torch.randn(20, 2, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        low = network(x, torch.tensor([20, 13])).chances
+    assert low.dtype == torch.float32
+    torch.testing.assert_close(low, network(x, torch.tensor([20, 13])).chances, atol=0.1, rtol=0.1)
+
+
 def test_targets_are_the_letters_of_each_line() -> None:
     given = lines()
     batch = TranscriptBatches(given, Scale.of(given), "abcd", 4).batch(0, 0)

@@ -66,8 +66,9 @@ class Transcriber(nn.Module):
         stacked = x.unflatten(0, (-1, K)).movedim(1, 2).flatten(2)  # (T / K, B, 4 K)
         steps = (lengths + K - 1) // K
         out, state = self.rnn(self.points(stacked).tanh(), None, steps)
+        read = self.output(out.hidden)
         with torch.autocast(x.device.type, enabled=False):
-            scores = self.head(self.output(out.hidden).to(self.head.weight.dtype))
+            scores = self.head(read.to(self.head.weight.dtype))
         return Heard(scores.log_softmax(-1), steps, out, state)
 
 
