@@ -2,7 +2,7 @@
 
 python examples/textgrid.py MODEL SYMBOLS.csv OUT.TextGrid|OUT.csv
 
-SYMBOLS.csv has a line per symbol: the symbol, and the second at which it ends.
+SYMBOLS.csv has a line per symbol: the symbol, one character, and the second at which it ends.
 """
 
 from __future__ import annotations
