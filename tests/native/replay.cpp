@@ -32,7 +32,9 @@ A *at(Word word) {
 
 const std::map<std::string, Word (*)(const Word *)> FUNCTIONS = {
     {"hm_network",
-     [](const Word *w) { return Word(hm_network(int(w[0]), int(w[1]), at<int64_t>(w[2]))); }},
+     [](const Word *w) {
+         return Word(hm_network(int(w[0]), int(w[1]), int(w[2]), at<int64_t>(w[3])));
+     }},
     {"hm_free", [](const Word *w) { return hm_free(at<Held>(w[0])), Word(0); }},
     {"hm_forward",
      [](const Word *w) { return Word(hm_forward(at<Held>(w[0]), at<int64_t>(w[1]))); }},

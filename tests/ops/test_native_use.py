@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import ctypes
 import dataclasses
 import gc
 import os
@@ -22,8 +24,9 @@ from torch.utils.checkpoint import checkpoint
 
 from against_reference import Case, Inputs, Values, evaluate, make
 from hmrnn import HMLSTM
-from hmrnn.ops import LayerWeights, Options, Result, Symbols, hmlstm, reference
+from hmrnn.ops import LayerWeights, Options, Result, State, Symbols, hmlstm, reference
 from hmrnn.ops.native import engine as native
+from hmrnn.ops.native import library
 from refusals import refused
 
 
@@ -377,3 +380,34 @@ def test_under_autocast_it_computes_in_the_precision_of_its_parameters(given: to
             out, _ = rnn(changed[0], embedding=changed[1] if len(changed) > 1 else None)
             out.hidden[2].sum().backward()
         assert all(map(torch.equal, out.hidden, plain.hidden))
+
+
+@pytest.mark.parametrize("level", library._levels())
+@pytest.mark.parametrize("norm", [False, True])
+def test_under_autocast_without_gradients_its_weights_are_bfloat16(
+    level: str, norm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exactly those of a network with rounded weights, but for the detectors, whatever the number of rows."""
+    monkeypatch.setattr(library, "code", ctypes.CDLL(str(library._find(level))))
+    rnn = HMLSTM(5, (40, 33, 17), 3, layer_norm=norm, flush=False, top_down="pending", engine="native")
+    rounded = copy.deepcopy(rnn)
+    with torch.no_grad():
+        for w in rounded.layers():
+            for a in (w.U, w.W, w.V):
+                if a is not None:
+                    a[: 4 * w.hidden_size] = a[: 4 * w.hidden_size].bfloat16()
+    for B in (1, 4, 13):
+        x, forced = torch.randn(9, B, 5), torch.randint(2, (9, B, 2)).float()
+        with torch.no_grad():
+            (want, end), (plain, _) = rounded(x, boundaries=forced), rnn(x, boundaries=forced)
+            with torch.autocast("cpu", torch.bfloat16):
+                got, state = rnn(x, boundaries=forced)
+                doubles = copy.deepcopy(rnn).double()(x.double(), boundaries=forced)[0].hidden[0]
+            assert all(map(torch.equal, (*got.hidden, got.probabilities), (*want.hidden, want.probabilities)))
+            assert not torch.equal(got.hidden[0], plain.hidden[0])
+            torch.testing.assert_close(got.hidden, plain.hidden, atol=0.02, rtol=0)
+            torch.testing.assert_close(doubles.float(), plain.hidden[0])
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(rnn.step(x[0], state).state.h[0], rounded.step(x[0], end).state.h[0])
+        exact = rnn.step(x[0], state)  # the weights are packed anew
+        torch.testing.assert_close(exact.state.h[0], rnn(x[:1], State(*state))[0].hidden[0][0], rtol=0, atol=1e-6)

@@ -92,9 +92,10 @@ def check(dtype: torch.dtype, wanted: Iterable[tuple[str, Tensor | None, tuple[i
 
 
 class Network:
-    """The weights of a network, packed for the library."""
+    """The weights of a network, packed for the library; with ``halve`` those of products in bfloat16."""
 
-    def __init__(self, weights: Sequence[LayerWeights]) -> None:
+    def __init__(self, weights: Sequence[LayerWeights], halve: bool = False) -> None:
+        self.halve = halve
         self.given = [a for w in weights for a in w]
         counted = not any(a is not None and a.is_inference() for a in self.given)
         self.versions = _versions(self.given) if counted else None
@@ -107,13 +108,14 @@ class Network:
             units, columns = (int(w.has_detector), 0) if w.D1 is None else w.D1.shape
             numbers += [w.hidden_size, w.W.shape[1], 0 if w.V is None else w.V.shape[1], units, columns]
         packed = words([*numbers, *self.tensors])
-        self.pointer = freed_with(self, call("hm_network", self.dtype == torch.float64, len(weights), packed))
+        self.pointer = freed_with(self, call("hm_network", self.dtype == torch.float64, halve, len(weights), packed))
 
-    def fits(self, weights: Sequence[LayerWeights]) -> bool:
+    def fits(self, weights: Sequence[LayerWeights], halve: bool) -> bool:
         """Whether it is made of these, and they are unchanged."""
         given = [a for w in weights for a in w]
         return (
             self.versions is not None
+            and self.halve == halve
             and len(given) == len(self.given)
             and all(map(operator.is_, given, self.given))
             and _versions(given) == self.versions
@@ -122,6 +124,12 @@ class Network:
 
 def _versions(tensors: Sequence[Tensor | None]) -> list[tuple[int, int]]:
     return [(a.data_ptr(), a._version) for a in tensors if a is not None]
+
+
+def halves(dtype: torch.dtype) -> bool:
+    """Whether a pass without a gradient reads the weights of products as bfloat16."""
+    autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return autocast and dtype == torch.float32
 
 
 def threads(T: int, B: int, work: int) -> int:
@@ -265,8 +273,8 @@ def hmlstm(
     if learn:
         outputs = _Native.apply(given, *tensors)
     else:
-        if network is None or not network.fits(weights):
-            network = Network(weights)
+        if network is None or not network.fits(weights, halves(dtype)):
+            network = Network(weights, halves(dtype))
         outputs = _Pass(network, given, x, boundaries, state, False, False).give()
     hidden, (z, probabilities, last_z), rest = outputs[:L], outputs[L : L + 3], outputs[L + 3 :]
     new = (State if learn else Streamed)(rest[:L], rest[L : 2 * L], last_z, *rest[2 * L :])
@@ -298,7 +306,11 @@ def step(
     x, forced = plain(x), forced if forced is None else plain(forced)
     values, marks = x.numpy(), [*state.z.view(-1).tolist(), *before[-1].view(-1).tolist()]
     marks += [] if forced is None else [z for z in forced.view(-1).tolist() if z == z]
-    if not (np.vdot(values, values) < ORDINARY and {0.0, 1.0}.issuperset(marks) and network.fits(weights)):
+    if not (
+        np.vdot(values, values) < ORDINARY
+        and {0.0, 1.0}.issuperset(marks)
+        and network.fits(weights, halves(network.dtype))
+    ):
         return None
     h, c, z, pending = after[:L], after[L : 2 * L], after[-2], after[-1] if pends else None
     probabilities, moved = torch.empty_like(z), x.new_empty(B, L, dtype=torch.bool)

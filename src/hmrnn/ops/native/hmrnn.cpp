@@ -17,7 +17,8 @@ struct Network : Held {
     std::vector<Layer<T>> layers;
     Matrices<T> matrices;
 
-    Network(Words words, int L) : layers(L) {
+    Network(Words words, int L, bool halve = false) : layers(L) {
+        matrices.halve = halve;
         for (Layer<T> &layer : layers) layer.read_sizes(words);
         for (Layer<T> &layer : layers) layer.read_addresses(words);
     }
@@ -73,13 +74,14 @@ Held *guarded(F f) {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-EXPORT int hm_version() { return 4; }
+EXPORT int hm_version() { return 5; }
 
-// A network of L layers, whose weights stay as they are. Null here and below: it failed.
-EXPORT Held *hm_network(int doubles, int L, const int64_t *words) {
+// A network of L layers, whose weights stay as they are; without a backward pass those of floats
+// may be read as bfloat16. Null here and below: it failed.
+EXPORT Held *hm_network(int doubles, int halve, int L, const int64_t *words) {
     return guarded([&]() -> Held * {
         if (doubles) return new Network<double>(Words(words), L);
-        return new Network<float>(Words(words), L);
+        return new Network<float>(Words(words), L, halve);
     });
 }
 

@@ -27,18 +27,40 @@ void with_height(int m, F f) {
     f(std::integral_constant<int, M>{});
 }
 
+// Two numbers in bfloat16: of a panel's row those of one lane, of its first vector in the lower
+// half.
+struct Pair {
+    uint32_t bits;
+};
+template <class T, class E>
+constexpr int ROW = std::is_same_v<E, Pair> ? LANES<T> : PANEL<T>;  // what holds a panel's row
+
+template <class T>
+inline void read_row(const T *row, V<T> *to) {
+    for (int v = 0; v < WIDE; v++) to[v] = load(row + v * LANES<T>);
+}
+inline void read_row(const Pair *row, V<float> *to) {
+    static_assert(WIDE == 2);
+    Kind<float>::Ints both;
+    memcpy(&both, row, BYTES);
+    to[0] = (V<float>)(both << 16), to[1] = (V<float>)(both & int32_t(0xffff0000));
+}
+
 // A matrix (depth, columns) in panels of columns: what the tiles read, in the order they read it.
 template <class T>
 struct Packed {
     int depth = 0, columns = 0;
     const T *data = nullptr;
+    const Pair *pairs = nullptr;  // instead of data: its numbers, rounded
 
     int panels() const { return (columns + PANEL<T> - 1) / PANEL<T>; }
 
     // The matrix whose element (i, j) is a[i * down + j * across].
-    void pack(const T *a, int k, int n, size_t down, size_t across) {
+    void pack(const T *a, int k, int n, size_t down, size_t across, bool halve = false) {
         depth = k, columns = n;
-        T *to = memory.only(size_t(panels()) * PANEL<T> * k);
+        size_t size = size_t(panels()) * PANEL<T> * k;
+        Rows<T> whole;
+        T *to = (halve ? whole : memory).only(size);
         data = to;
         if (int whole = n / PANEL<T>; whole < panels())
             std::fill_n(to + size_t(whole) * PANEL<T> * k, size_t(k) * PANEL<T>, T(0));
@@ -52,30 +74,39 @@ struct Packed {
                     for (int i = first; i < end; i++)
                         panel[i * PANEL<T> + j] = a[(p + j) * across + i * down];
             }
+        if (!halve) return;
+        Pair *pair = of_pairs.only(size / WIDE);
+        for (size_t i = 0; i < size / WIDE; i++) {
+            const T *lane = data + i / LANES<T> * PANEL<T> + i % LANES<T>;
+            pair[i] = {upper_half(float(lane[0])) >> 16 | upper_half(float(lane[LANES<T>]))};
+        }
+        data = nullptr, pairs = pair;
     }
 
   private:
     Rows<T> memory;
+    Rows<Pair> of_pairs;
 };
 
 // M rows of c = M rows of a times P panels that follow each other, from column `at` on. Every
 // element is one sum in the order of `depth`, so that a row does not depend on the rows beside it.
 // Many sums at once hide the latency of each.
-template <class T, int M, int P>
-void tile(int depth, const T *const *a, const T *panel, T *const *c, int at, int columns) {
+template <class T, int M, int P, class E>
+void tile(int depth, const T *const *a, const E *panel, T *const *c, int at, int columns) {
     constexpr int AHEAD = 24 * PANEL<T>;  // what is fetched early: a core alone waits at each page
+    constexpr int LINE = 64 / sizeof(E), STEP = ROW<T, E>;
     const T *row[M];
     V<T> s[M][P * WIDE];
     for (int m = 0; m < M; m++) {
         row[m] = a[m];
         for (int v = 0; v < P * WIDE; v++) s[m][v] = V<T>{};
     }
-    for (int k = 0; k < depth; k++, panel += PANEL<T>) {
+    for (int k = 0; k < depth; k++, panel += STEP) {
         V<T> b[P * WIDE];
-        for (int v = 0; v < P * WIDE; v++) {
-            const T *at = panel + (v / WIDE) * size_t(depth) * PANEL<T> + v % WIDE * LANES<T>;
-            __builtin_prefetch(at + AHEAD);
-            b[v] = load(at);
+        for (int p = 0; p < P; p++) {
+            const E *row = panel + p * size_t(depth) * STEP;
+            for (int j = 0; j < STEP; j += LINE) __builtin_prefetch(row + j + AHEAD);
+            read_row(row, b + p * WIDE);
         }
         for (int m = 0; m < M; m++)
             for (int v = 0; v < P * WIDE; v++) s[m][v] += row[m][k] * b[v];
@@ -88,12 +119,12 @@ void tile(int depth, const T *const *a, const T *panel, T *const *c, int at, int
 }
 
 // c[i] = a[i] * matrix for n rows, each at an address of its own.
-template <class T>
-void multiply(int n, const T *const *a, const Packed<T> &matrix, T *const *c) {
+template <class T, class E>
+void multiply(int n, const T *const *a, const Packed<T> &matrix, const E *panels_of, T *const *c) {
     int tiles = (n + TALL - 1) / TALL, panels = matrix.panels();
     for (int p = 0, taken = 1; p < panels && n > 0; p += taken) {
         int at = p * PANEL<T>;
-        const T *panel = matrix.data + size_t(p) * PANEL<T> * matrix.depth;
+        const E *panel = panels_of + size_t(p) * ROW<T, E> * matrix.depth;
         for (int i = 0; i < tiles; i++) {  // of nearly equal heights
             int from = int(int64_t(n) * i / tiles), to = int(int64_t(n) * (i + 1) / tiles);
             with_height<TALL>(to - from, [&](auto m) {
@@ -106,6 +137,13 @@ void multiply(int n, const T *const *a, const Packed<T> &matrix, T *const *c) {
             });
         }
     }
+}
+
+template <class T>
+void multiply(int n, const T *const *a, const Packed<T> &matrix, T *const *c) {
+    if constexpr (std::is_same_v<T, float>)
+        if (matrix.pairs) return multiply(n, a, matrix, matrix.pairs, c);
+    multiply(n, a, matrix, matrix.data, c);
 }
 
 // M x PANEL of c += the sum over `depth` of a column of `a` (M numbers) times a row of panel `b`.

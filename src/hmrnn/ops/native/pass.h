@@ -47,7 +47,7 @@ void Pass<T>::pack(std::vector<typename Matrices<T>::OfLayer> &to, bool transpos
         Packed<T> &p = *std::array{&U, &W, &V}[i % 3];
         const T *a = std::array{w.U, w.W, w.V}[i % 3];
         int R = 4 * w.H, k = std::array{w.H, w.below, w.above}[i % 3];
-        if (a && k) transposed ? p.pack(a, k, R, 1, k) : p.pack(a, R, k, k, 1);
+        if (a && k) transposed ? p.pack(a, k, R, 1, k, matrices.halve) : p.pack(a, R, k, k, 1);
     });
     to = std::move(made);  // all of them, or none if memory runs out
 }

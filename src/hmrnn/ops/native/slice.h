@@ -22,7 +22,8 @@ struct Matrices {
         Packed<T> U, W, V;
     };
     std::vector<OfLayer> forward, backward;
-    std::mutex busy;  // while they are packed
+    bool halve = false;  // whether those of the pass forwards are rounded to bfloat16
+    std::mutex busy;     // while they are packed
 };
 
 // Products of a matrix with vectors, which are computed at once.

@@ -44,6 +44,13 @@ inline void store(T *p, V<T> v) {
     memcpy(p, &v, BYTES);
 }
 
+// The bits of a float that bfloat16 keeps, rounded to nearest, ties to even.
+inline uint32_t upper_half(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return x == x ? (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000 : 0x7fc00000;
+}
+
 // The first n lanes; the others are zero.
 template <class T>
 inline V<T> load(const T *p, int n) {
