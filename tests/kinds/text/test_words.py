@@ -339,7 +339,8 @@ def test_the_rows_of_a_column(trained, name):
     assert model.segment_column([None])["words"] == [None]
 
 
-def test_a_tokenizer_of_the_words_of_a_run(trained, tmp_path):
+def test_a_tokenizer_of_the_words_of_a_run(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr("hmrnn.kinds.text.commands.DRAWS", 2000)
     assert tiny.hmrnn("export", "-m", trained / "run", "--tokenizer", tmp_path / "made") == 0
     pieces = [piece for piece, _ in json.loads((tmp_path / "made" / "tokenizer.json").read_text())["model"]["vocab"]]
     assert {*WORDS, *"abcdefgh"} <= {*pieces}
