@@ -155,9 +155,12 @@ def stepwise(case: Case, dtype: torch.dtype, seed: int, engine: str) -> Values:
         flush=case.flush, top_down=case.top_down, copy=case.copy, detector_hidden=case.hidden, engine=engine,
         dtype=dtype,
     )  # fmt: skip
-    state, values = None, {}
+    state, values, halved = None, {}, dtype == torch.float32 and case.straight_through
+    for p in rnn.parameters() if halved else ():  # to what bfloat16 holds exactly
+        p.data = p.data.bfloat16().float()
     for t, x in enumerate(torch.randn(case.T, case.B, case.input_size, dtype=dtype)):
-        state = rnn.step(x, state).state
+        with torch.autocast("cpu", torch.bfloat16, enabled=halved and engine == "native"):
+            state = rnn.step(x, state).state
         parts = {"h": state.h, "c": state.c, "z": (state.z,)}
         values |= {f"{name}.{l} at {t}": a for name, part in parts.items() for l, a in enumerate(part)}
     return values

@@ -204,7 +204,8 @@ EXPECTED: dict[Any, dict[str, str]] = {
         "check_fit2d_predict1d": "an array (time,) is one series",
     },
 }
-"""What scikit-learn's checks ask for that these estimators do not do, and why."""
+"""What scikit-learn's checks ask for that these estimators do not do, and why. The checks have no data for HMTagger and
+HMTransducer, which answer with sequences."""
 
 
 @pytest.mark.parametrize("kind", EXPECTED)
