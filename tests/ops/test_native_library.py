@@ -44,7 +44,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(library, "code", library.code)
     write(tmp_path)
     yield tmp_path
-    library._load.cache_clear()
+    library.why_not.cache_clear()
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def reload() -> str | None:
-    library._load.cache_clear()
+    library.why_not.cache_clear()
     return library.why_not()
 
 

@@ -37,7 +37,15 @@ def why_not(device: torch.device, dtype: torch.dtype, options: Options) -> str |
         return "it computes in float32 and float64 only"
     if options.variant.boundary == "soft":
         return "it takes boundaries of 0 and 1 only, not soft ones"
+    return missing()
+
+
+def missing() -> str | None:
+    """Why there is no library; None if there is one."""
     return library.why_not()
+
+
+missing._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it and does not trace it
 
 
 def all_binary(state: State, lengths: Tensor | None, boundaries: Tensor | None) -> bool:
@@ -81,7 +89,7 @@ def freed_with(owner: object, made: ctypes.c_void_p) -> ctypes.c_void_p:
 
 def takes(a: Tensor) -> bool:
     """Whether the library computes with tensors such as ``a``."""
-    return a.device.type == "cpu" and a.dtype in (torch.float32, torch.float64) and library.why_not() is None
+    return a.device.type == "cpu" and a.dtype in (torch.float32, torch.float64) and missing() is None
 
 
 def check(dtype: torch.dtype, wanted: Iterable[tuple[str, Tensor | None, tuple[int, ...]]]) -> None:

@@ -31,16 +31,9 @@ code: ctypes.CDLL | None = None
 """The library, once :func:`why_not` has loaded it. It stays: of threads that load at once one may already call it."""
 
 
+@functools.cache
 def why_not() -> str | None:
     """Why there is no library, in one line; None if there is one. The first call loads it, and warns if that fails."""
-    return _load()
-
-
-why_not._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it and does not trace it
-
-
-@functools.cache
-def _load() -> str | None:
     global code
     forced = os.environ.get("HMRNN_NATIVE", "")
     if forced == "off":
