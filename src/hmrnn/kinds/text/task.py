@@ -23,7 +23,7 @@ from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.start import adopt
 from hmrnn.kinds.text.words.joints import rules, separators
 from hmrnn.kinds.text.words.lexicon import Knowledge, Lexicon, learn_lexicon
-from hmrnn.kinds.text.words.segmental import sum_segmentations, windows
+from hmrnn.kinds.text.words.segmental import Scores, by_ends, sum_segmentations, windows
 from hmrnn.nn.distributions import Categorical
 from hmrnn.ops import State
 from hmrnn.reading.vocabulary import utf8
@@ -33,6 +33,8 @@ from hmrnn.utils import inputs
 
 SYMBOLS_READ, MOST_EPOCHS = 1_200_000, 12
 """With train.epochs 0 a text is read as often as makes so many symbols, at least once and at most so often."""
+DOUBT = 0.02
+"""Least probability of an end, and of none, that the lexicon's bigrams are believed."""
 SIGNS = 300
 """A vocabulary of so many symbols costs a segmental head twice the time of one of a few, and is read half as often."""
 
@@ -40,10 +42,19 @@ SIGNS = 300
 class Streams:
     """A text cut into ``batch_size`` streams of equal length that are read side by side, ``length`` symbols at a time.
 
-    ``shift`` moves all cuts along the text, which is treated as a circle.
+    ``ends`` are probabilities of an end after each symbol. ``shift`` moves all cuts along the text, which is treated as
+    a circle.
     """
 
-    def __init__(self, symbols: np.ndarray, batch_size: int, length: int, rows: slice, device: torch.device) -> None:
+    def __init__(
+        self,
+        symbols: np.ndarray,
+        batch_size: int,
+        length: int,
+        rows: slice,
+        device: torch.device,
+        ends: np.ndarray | None = None,
+    ) -> None:
         self.length = length
         per_stream = (len(symbols) - 1) // batch_size
         self.chunks = per_stream // length
@@ -58,12 +69,14 @@ class Streams:
         kind = np.uint8 if symbols.dtype == np.uint8 else np.int32
         # the whole text is on the device: no copies from the host
         self.symbols = torch.from_numpy(symbols.astype(kind, copy=False)).to(device)
+        self.ends = None if ends is None else torch.from_numpy(ends).to(device)
         self.first, self.shift = torch.from_numpy(first).to(device), 0
 
-    def __getitem__(self, chunk: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets (T, B) of a chunk."""
+    def __getitem__(self, chunk: int) -> tuple[Tensor, ...]:
+        """Inputs and targets (T, B) of a chunk, and the probability of an end after each target."""
         at = (self.first + (chunk * self.length + self.shift)) % (len(self.symbols) - 1)
-        return self.symbols[at].long(), self.symbols[at + 1].long()
+        ends = () if self.ends is None else (self.ends[at + 1],)
+        return self.symbols[at].long(), self.symbols[at + 1].long(), *ends
 
 
 class TextTask(Task):
@@ -76,11 +89,12 @@ class TextTask(Task):
     carries_state = True
 
     def start(self) -> None:
-        t, segments, data = self.config.train, self.config.segments, self.corpus
+        t, segments, data, ends = self.config.train, self.config.segments, self.corpus, None
         if self.model.segments is not None and segments.lexicon:
-            words, shares = lexicon_of(data, segments).shares(segments.lexicon, segments.longest)
-            self.model.segments.set_lexicon(words, shares)
-        self.streams = Streams(data.train, t.batch_size, t.length, self.rows, self.device)
+            lexicon = lexicon_of(data, segments)
+            self.model.segments.set_lexicon(*lexicon.shares(segments.lexicon, segments.longest))
+            ends = lexicon.ends
+        self.streams = Streams(data.train, t.batch_size, t.length, self.rows, self.device, ends)
         self.chunks = self.streams.chunks
         self.symbols = float(t.batch_size * t.length)
         self.checksum = zlib.crc32(data.valid.data, zlib.crc32(data.train.data))
@@ -94,7 +108,7 @@ class TextTask(Task):
         return self.streams[chunk]
 
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
-        inputs, targets = batch
+        inputs, targets, *ends = batch
         before = state
         inputs = with_own_inputs(self.model, inputs, self.own_share, state)
         prediction, out, state = network(inputs, state)
@@ -105,22 +119,28 @@ class TextTask(Task):
             entropy = seen.entropy() if "entropy" in self.needs else None
         loss = F.cross_entropy(prediction.logits.flatten(0, 1).float(), targets.flatten())
         if self.model.segments is not None and surprise is not None:
-            more, segments = self._segments(inputs, targets, surprise)
+            more, segments = self._segments(inputs, targets, surprise, *ends)
         found = detected(out, self.model.rnn, self.needs, before)
         return Loss(
             loss, state=state, surprise=surprise, entropy=entropy, divisor=targets.numel(), more=more,
             segments=segments, **found,
         )  # fmt: skip
 
-    def _segments(self, inputs: Tensor, targets: Tensor, surprise: Tensor) -> tuple[Tensor, Tensor]:
+    def _segments(
+        self, inputs: Tensor, targets: Tensor, surprise: Tensor, ends: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The loss of the segmental head, and its probability (T, B) that a segment ends after each step.
 
-        A chunk begins and ends within words: symbols before its first boundary, which is one of the first K, are left
-        to the prediction of the next symbol, and its last segment need not be complete.
+        A segmentation counts as much as it is probable by ``ends``, those of the lexicon. A chunk begins and ends
+        within words: symbols before its first boundary, which is one of the first K, are left to the prediction of the
+        next symbol, and its last segment need not be complete.
         """
         assert self.model.segments is not None
         T, K = len(targets), self.model.segments.longest
         scores = self.model.segments.score(inputs, windows(targets, K))
+        if ends is not None:
+            seen = by_ends(ends.nan_to_num(0.5).clamp(DOUBT, 1 - DOUBT), K)
+            scores = Scores(scores.closed + seen.closed, scores.open + seen.open)
         place = (
             torch.arange(T, device=targets.device)[:, None, None]
             + torch.arange(1, K + 1, device=targets.device)[:, None]

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "bigrams.h"
 #include "segmental.h"
 
 #if defined(__SSE__)
@@ -97,6 +98,14 @@ EXPORT Held *hm_backward(Held *run, const int64_t *words) {
 // Sums over all segmentations, or the best one.
 EXPORT Held *hm_segments(int doubles, const int64_t *words) {
     return guarded([&] { return doubles ? sum<double>(Words(words)) : sum<float>(Words(words)); });
+}
+
+// Where a bigram model of words cuts a text.
+EXPORT Held *hm_bigrams(const int64_t *words) {
+    return guarded([&]() -> Held * {
+        static Held done;
+        return Bigrams(Words(words)).run(), &done;
+    });
 }
 
 // What hm_backward needs.

@@ -34,6 +34,30 @@ def best(scores: Tensor) -> Tensor:
     return lengths
 
 
+def sample_ends(
+    text: Tensor,  # (N,) int64
+    starts: Tensor,  # (lines + 1,) int64: where lines begin; the last one is N
+    rules: Tensor,  # (N,) int8: 1 where a word must end, -1 where none may, else 0
+    first: Tensor,  # (N,) int8: whether a word ends there at first
+    fixed: Tensor,  # (lines,) int8: whether the words of a line stay
+    listed: Tensor | None,  # (N, longest) int8: whether a segment is in a list of known words
+    *,
+    counted: int,  # lines whose words are counted, the first ones; the others are only cut
+    longest: int,
+    signs: int,  # symbols are less than that
+    sweeps: int,
+    kept: int,  # the last sweeps, whose samples are averaged
+    known: tuple[float, float],  # shares of new words: of all that are spelt, of each listed one
+    seed: int = 1,
+) -> Tensor:
+    """(N,) float32: the share of samples in which a word ends after each symbol, by a bigram model of words."""
+    ends = torch.zeros(len(text))
+    numbers = [len(text), len(fixed), longest, signs, sweeps, kept, seed, counted]
+    tensors = [text, starts, rules, fixed, first, listed, ends]
+    call("hm_bigrams", words([*numbers, *tensors], known))
+    return ends / kept
+
+
 def spell(
     start: Tensor,  # (N, H)
     table: Tensor,  # (rows, 3H): what may be read, multiplied by the input matrix, with its bias

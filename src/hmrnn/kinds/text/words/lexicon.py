@@ -8,13 +8,17 @@ places with the same context, the CONTEXT symbols on both sides: so a run of sym
 same phrase alone, does not count as a word. Counts are discounted, at first by so much that only frequent words count,
 then less and less. Inference begins with cuts anywhere. If the words that it finds end at minima of the transitional
 probability more often than by chance, it begins once more, with cuts there. Then the symbols on both sides of the ends
-that were found teach where words end, and the words are counted again with that evidence, in turns. At last
-compounds of more frequent words are left out.
+that were found teach where words end, and the words are counted again with that evidence, in turns. Compounds of more
+frequent words are left out. The text is cut by the frequent words that are left, and from there a bigram model of words
+is sampled (:mod:`hmrnn.kinds.text.words.bigrams`), whose words are the lexicon; without the native library, those of
+that first cut.
 """
 
 from __future__ import annotations
 
+import collections
 import functools
+import itertools
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -25,14 +29,24 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from hmrnn.errors import InputError
-from hmrnn.kinds.text.words.segmental import BROKEN, NONE, Sums, hashes, sum_segmentations, whole, windows
+from hmrnn.kinds.text.words.bigrams import PIECE, sampled_ends
+from hmrnn.kinds.text.words.segmental import (
+    BROKEN,
+    NONE,
+    Sums,
+    best_segmentation,
+    by_ends,
+    hashes,
+    sum_segmentations,
+    whole,
+    windows,
+)
+from hmrnn.ops.native.library import why_not
 
 SHORTEST, LONGEST = 4, 12
 """Limits of the length of the longest word."""
 CONTEXT = 2
 """Symbols on each side of a word that are its context."""
-COLUMN = 200
-"""Lines are put into columns of at most so many symbols; longer lines are cut."""
 _SYMBOLS = 400_000  # of a longer text, as many are read, in BLOCKS blocks
 _BLOCKS = 20
 _STRENGTH = 100.0  # of the prior, in words
@@ -46,7 +60,8 @@ _ITERATIONS = 3  # with each discount
 _NEIGHBOURS = ((1, 1), (2, 1), (1, 2), (2, 2))  # symbols before and after an end, from few to many
 _BACK_OFF = 4.0  # counts of the shorter context that smooth those of a longer one
 _EVIDENCE, _TURNS = 2.0, 12  # weight of the neighbours' evidence, and updates with it
-_RARE = 1.5  # words with a smaller expected count are left out
+_RARE = 5.0  # words with a smaller expected count are left out
+_NEW, _SIGN = 8.0, 0.6  # the cost of another word in nats, and that of its symbols as a share of their entropy
 _LISTED = 0.9  # of new words, the share that are in a list of known words, if there is one
 _TRUSTED = 3.0  # such a word is left out only if it is so many times as rare
 _SURE = 1e-6  # probability that an end in a line that was segmented beforehand is none
@@ -66,6 +81,8 @@ class Lexicon(NamedTuple):
     """Length that 98 % of the segments do not exceed, but at least SHORTEST."""
     mean: float
     """Mean length of a segment."""
+    ends: np.ndarray
+    """(N,) float32: the probability that a word ends after each symbol of the text; NaN at separators."""
 
     def shares(self, most: int, longest: int) -> tuple[list[tuple[int, ...]], np.ndarray]:
         """At most ``most`` words of at most ``longest`` symbols, and the share of each among them.
@@ -101,7 +118,9 @@ def learn_lexicon(
 
     ``separators`` are symbols that stand between sequences, such as line ends; none is part of a word.
     """
-    lattice = _Lattice(_columns(np.asarray(symbols, np.int64), separators), rules, known)
+    symbols = np.append(symbols, NONE).astype(np.int64)
+    places = _columns(symbols[:-1], separators)
+    lattice = _Lattice(torch.from_numpy(symbols)[places], rules, known)
     minima = lattice.minima()
     sums = _learned(lattice, torch.full(minima.shape, _ANYWHERE, dtype=torch.float64))
     ends, at = sums.boundaries()[1:][lattice.within], minima[:-1][lattice.within].double()
@@ -109,7 +128,30 @@ def learn_lexicon(
         sums = _learned(lattice, torch.where(minima, _CUT, _UNCUT).double())
     for _ in range(_TURNS):
         sums = lattice.update(sums, _DISCOUNTS[-1], _EVIDENCE * lattice.by_ends(lattice.neighbours(sums)))
-    return lattice.lexicon(_at(lattice.update(sums, _DISCOUNTS[-1]).segments, lattice.places))
+    first, longest = lattice.first_cut(_at(lattice.update(sums, _DISCOUNTS[-1]).segments, lattice.places))
+    symbols = symbols[:-1]
+    if why_not() is None:
+        found = sampled_ends(symbols, separators, rules, places, lattice.text, first, longest, known.words)
+        return _counted(symbols, found, known)
+    found = np.full(len(symbols), np.nan, np.float32)
+    own = places.mT >= 0
+    found[places.mT[own].numpy()] = first.mT[: len(own)][own].numpy()
+    return _counted(symbols, found, known)
+
+
+def _counted(symbols: np.ndarray, ends: np.ndarray, known: Knowledge) -> Lexicon:
+    """The lexicon of the words between ends that are more probable than not, and of the lines that were given."""
+    stops = (np.flatnonzero(~(ends <= 0.5)) + 1).tolist()
+    parts = itertools.pairwise([0, *stops])
+    uses = collections.Counter(symbols[a:b].tobytes() for a, b in parts if not np.isnan(ends[b - 1]))
+    uses.update(np.array(word, np.int64).tobytes() for line in known.lines for word in line)
+    words = {tuple(np.frombuffer(key, np.int64).tolist()): n for key, n in uses.most_common()}
+    of_length = np.bincount([*map(len, words)], [*words.values()])
+    total = of_length.sum()
+    longest = max(SHORTEST, int((of_length.cumsum() < 0.98 * total).sum()))
+    mean = float(of_length @ np.arange(len(of_length)) / total)
+    kept = {word: n for word, n in words.items() if n > 1 or word in known.words}
+    return Lexicon([*kept], np.array([*kept.values()], np.float64), float(total), min(longest, LONGEST), mean, ends)
 
 
 def _learned(lattice: _Lattice, end: Tensor) -> Sums:
@@ -147,9 +189,10 @@ class _Lattice:
         self.lengths = (self.places // B % K + 1).int()
         self.frequency = torch.bincount(text[text >= 0], minlength=len(rules)).double()
         self.frequency /= self.frequency.sum()
-        entropy = torch.special.entr(self.frequency).sum()
-        self.penalty = BROKEN * _at(broken, self.places).double() + (self.lengths * entropy / _CONTENT) ** 2
-        self.penalty -= torch.where(self.places % B < columns, 0.0, self.by_ends(cut))
+        self.entropy = float(torch.special.entr(self.frequency).sum())
+        self.broken = BROKEN * _at(broken, self.places).double()
+        self.broken -= torch.where(self.places % B < columns, 0.0, self.by_ends(cut))
+        self.penalty = self.broken + (self.lengths * (self.entropy / _CONTENT)) ** 2
         self.pairs = _numbered(torch.where(self.within, text[:-1] * len(rules) + text[1:], NONE))
         self.share_of_new = torch.ones(())  # of each segment: the probability that it is a new word
         keys = _at(hashes(inside.movedim(1, 0).reshape(K, T * B)).reshape(K, T, B).movedim(0, 1), self.places)
@@ -170,10 +213,14 @@ class _Lattice:
 
     def sums(self, values: Tensor) -> Sums:
         """The sums over all segmentations by scores of the present segments; a NONE is a segment of its own."""
+        return sum_segmentations(self.scores(values - self.penalty))
+
+    def scores(self, values: Tensor) -> Tensor:
+        """(T, K, B): the scores of all segments by those of the present ones."""
         scores = torch.full(self.present.shape, -1e30, dtype=torch.float64)
         scores[:, 0] = 0.0
-        scores.view(-1).index_copy_(0, self.places, values - self.penalty)
-        return sum_segmentations(scores)
+        scores.view(-1).index_copy_(0, self.places, values)
+        return scores
 
     def minima(self) -> Tensor:
         """(T, B) bool: whether the transitional probability has a local minimum after each symbol."""
@@ -188,11 +235,7 @@ class _Lattice:
 
     def by_ends(self, end: Tensor) -> Tensor:
         """Scores of the present segments by probabilities (T, B) of an end after each symbol."""
-        ends, goes_on = (
-            F.pad(part, (0, 0, 0, LONGEST - 1)).unfold(0, LONGEST, 1).movedim(-1, 1)
-            for part in (end.log(), (1 - end).log())
-        )
-        return _at(goes_on.cumsum(1) - goes_on + ends, self.places)
+        return _at(by_ends(end, LONGEST).closed, self.places)
 
     @functools.cached_property
     def around(self) -> list[Tensor]:
@@ -258,8 +301,9 @@ class _Lattice:
         self.share_of_new = as_new.div_(weights)
         return self.sums(weights.div_(_STRENGTH + once + counts.sum()).log_().add_(evidence))
 
-    def lexicon(self, posterior: Tensor) -> Lexicon:
-        """The lexicon by the posterior of each segment."""
+    def first_cut(self, posterior: Tensor) -> tuple[Tensor, int]:
+        """(T, B) bool: whether a word ends after each symbol, by the words that are common in the posterior of each
+        segment and are no compounds; and the length of the longest."""
         counts = torch.zeros(self.num_kinds, dtype=torch.float64).index_add_(0, self.kinds, posterior[self.again])
         example = torch.zeros(self.num_kinds, dtype=torch.int64).scatter_(0, self.kinds.long(), self.again.long())
         weight = torch.ones(len(self.lengths)).index_fill_(0, self.listed, _TRUSTED)
@@ -269,12 +313,18 @@ class _Lattice:
         columns, B = self.text.T.numpy(), self.text.shape[1]
         words = [tuple(columns[at % B, at // B : at // B + k].tolist()) for at, k in zip(first, lengths)]
         of_length = torch.bincount(self.lengths - 1, posterior, LONGEST) / posterior.sum()
-        longest = max(SHORTEST, int((of_length.cumsum(0) < 0.98).sum()) + 1)
-        mean = float((torch.arange(1, LONGEST + 1) * of_length).sum())
-        total = float(posterior.sum())
-        kept = without_compounds(dict(zip(words, counts[common].tolist())), total, self.unparted)
-        more = total + sum(kept.values()) - float(counts[common].sum())  # each compound is two words
-        return Lexicon([*kept], np.array([*kept.values()]), more, min(longest, LONGEST), mean * total / more)
+        longest = min(max(SHORTEST, int((of_length.cumsum(0) < 0.98).sum()) + 1), LONGEST)
+        number = dict(zip(words, common.tolist()))
+        kept = without_compounds(dict(zip(words, counts[common].tolist())), float(posterior.sum()), self.unparted)
+        shares = torch.zeros_like(counts)
+        shares[[number[word] for word in kept]] = torch.tensor([*kept.values()], dtype=torch.float64)
+        new = (-_NEW - _SIGN * self.entropy * self.lengths).double().exp()
+        known = new.index_add(0, self.again, _at(shares / posterior.sum(), self.kinds)).log()
+        scores = self.scores(known - self.broken - BROKEN * (self.lengths > longest))
+        result = torch.zeros(self.text.shape, dtype=torch.bool)
+        for column, ends in enumerate(best_segmentation(scores)):
+            result[torch.tensor(ends) - 1, column] = True
+        return result, longest
 
 
 def without_compounds(
@@ -327,7 +377,8 @@ def _with_lines(text: Tensor, lines: Sequence[Sequence[tuple[int, ...]]]) -> tup
     if not lines:
         return text, torch.full(text.shape, 0.5, dtype=torch.float64)
     marked = [[2 * symbol + (k == len(word) - 1) for word in line for k, symbol in enumerate(word)] for line in lines]
-    columns = _columns(np.concatenate([[*line, NONE] for line in marked]), np.array([NONE]))
+    joined = np.concatenate([[*line, NONE] for line in marked])
+    columns = torch.from_numpy(joined)[_columns(joined, np.array([NONE]))]
     T = max(len(text), len(columns))
     text, columns = (F.pad(part, (0, 0, 0, T - len(part)), value=NONE) for part in (text, columns))
     cut = torch.where(columns % 2 > 0, 1 - _SURE, _SURE).double()
@@ -336,20 +387,21 @@ def _with_lines(text: Tensor, lines: Sequence[Sequence[tuple[int, ...]]]) -> tup
 
 
 def _columns(symbols: np.ndarray, separators: np.ndarray) -> Tensor:
-    """(T, B): the lines of a text in columns, NONE after each line and at the end of a column."""
+    """(T, B): the places of symbols, line by line in columns; NONE after each line and at the end of a column."""
     if len(symbols) > _SYMBOLS:
         size = _SYMBOLS // _BLOCKS
         starts = np.linspace(0, len(symbols) - size, _BLOCKS).astype(np.int64)
-        blocks = [symbols[start : start + size] for start in starts.tolist()]
+        blocks = [np.arange(start, start + size) for start in starts.tolist()]
     else:
-        blocks = [symbols]
+        blocks = [np.arange(len(symbols))]
+    apart = np.isin(symbols, separators)
     columns: list[list[int]] = [[]]
     for block in blocks:
-        for line in np.split(block, np.flatnonzero(np.isin(block, separators))):
-            line = line[~np.isin(line, separators)]
-            for k in range(0, len(line), COLUMN):
-                piece = line[k : k + COLUMN].tolist()
-                if len(columns[-1]) + len(piece) > COLUMN:
+        for line in np.split(block, np.flatnonzero(apart[block])):
+            line = line[~apart[line]]
+            for k in range(0, len(line), PIECE):
+                piece = line[k : k + PIECE].tolist()
+                if len(columns[-1]) + len(piece) > PIECE:
                     columns.append([])
                 columns[-1] += [*piece, NONE]
     T = max(map(len, columns))

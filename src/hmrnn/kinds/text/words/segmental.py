@@ -143,6 +143,16 @@ class Scores(NamedTuple):
     """Of the symbols so far, whether the segment ends after them or not; the lexicon is not mixed in."""
 
 
+def by_ends(end: Tensor, longest: int) -> Scores:
+    """The scores of segments if a segment ends after each symbol with the probability ``end`` (T, B)."""
+    ends, goes_on = (
+        F.pad(part, (0, 0, 0, longest - 1)).unfold(0, longest, 1).movedim(-1, 1)
+        for part in (end.log(), (1 - end).log())
+    )
+    before = goes_on.cumsum(1) - goes_on
+    return Scores(before + ends, before)
+
+
 class SegmentalHead(nn.Module):
     """Scores of segments from the context before them.
 
