@@ -75,7 +75,7 @@ Held *guarded(F f) {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-EXPORT int hm_version() { return 5; }
+EXPORT int hm_version() { return 6; }
 
 // A network of L layers, whose weights stay as they are; without a backward pass those of floats
 // may be read as bfloat16. Null here and below: it failed.

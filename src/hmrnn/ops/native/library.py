@@ -16,7 +16,7 @@ from typing import Any
 
 from hmrnn.errors import Note
 
-ABI = 5
+ABI = 6
 """What hm_version returns."""
 _AVX2 = frozenset({"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})  # x86-64-v3, as Linux names its parts
 _NEEDED = {
