@@ -37,10 +37,22 @@ from hmrnn.training.rundir import RunDirectory
 from machine import environment
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
-    "read": ("read", {}),
+    "read-lstm": ("read", {}),
     "text-soft": ("text", {}),
-    "text-none": ("text", {"model.window": "none"}),
-    "read-lstm": ("read", {"model.rnn": "lstm"}),
+    "text-none": ("text", {"model.window": "none", "model.num_layers": 3, "detectors.rates": (0.85, 0.15)}),
+    "read": (
+        "read",
+        {
+            "model.rnn": "hm-lstm",
+            "model.flush": False,
+            "model.top_down": "pending",
+            "detectors.rates": (0.7, 0.4),
+            "detectors.start_at_rates": True,
+            "detectors.rate_weight": 0.0,
+            "detectors.rate_control": 0.05,
+            "detectors.on_copy": "hold",
+        },
+    ),
     "text-detector": ("text", {"model.window": "detector"}),
 }
 """By name: the end of the name of a preset, and what differs."""

@@ -123,7 +123,7 @@ class HandwritingModel(Predictor):
         assert self.window is not None
         text = self._text(self._conditioned(condition, x.shape[:2]))
         _, _, shown, place = self.window(x, text, self.window.start(x.shape[1]) if place is None else place)
-        return shown.masked_fill(text == 0, -1).argmax(-1), place
+        return shown.masked_fill(text == 0, -1).argmax(-1).cummax(0).values, place  # at the end it may show none
 
     @torch.no_grad()
     def ends(self, drawn: Tensor, state: State, condition: Condition | None) -> Tensor:

@@ -105,6 +105,7 @@ class StrokePage(Page):
             written.append(scale.decode(each.steps[:, 0].cpu().numpy()))
             if shown is not None:
                 last, (shown, place) = shown[-1:], network.letters(each.steps, given, place)
+                shown = shown.clamp(min=last)
                 letters = torch.cat([last, shown[:-1]])[:, 0] - len(before)
                 more = {"letters": letters.clamp(min=0).tolist()}
             yield Part(found, more={"steps": rounded(written[-1]), **more})

@@ -40,8 +40,8 @@ PRESETS = {
     ),
     "iamondb-text": Config(
         StrokeData(format="iamondb", split="official"),
-        StrokeModelConfig(hidden_size=(400,), num_layers=2, output_size=400, halt=True, window="soft"),
-        dataclasses.replace(_train, epochs=40, batch_size=48, patience=99),
+        StrokeModelConfig(hidden_size=(400,), num_layers=2, output_size=400, halt=True, window="soft", **KEEPING),
+        dataclasses.replace(_train, epochs=24, batch_size=64, optimizer="muon", learning_rate=0.004, patience=99),
         RegulariseConfig(weight_drop=0.1),
         dataclasses.replace(_held, rates=(0.3,)),
     ),
@@ -75,9 +75,13 @@ READING = {
     "transcripts": _reader,
     "iamondb-read": dataclasses.replace(
         _reader,
-        data=TranscriptData(format="iamondb-read", split="official", min_points=2),
-        model=dataclasses.replace(_reader.model, hidden_size=(256,), num_layers=3, output_size=256),
-        detectors=dataclasses.replace(_reader.detectors, rates=(0.7, 0.4)),
+        data=TranscriptData(format="iamondb-read", split="official", min_points=2, distort=0.15),
+        model=TranscriptModelConfig(
+            rnn="lstm", hidden_size=(256,), num_layers=3, embedding_size=64, output_size=256, layer_norm=True
+        ),
+        train=dataclasses.replace(_reader.train, epochs=34),
+        regularise=RegulariseConfig(weight_drop=0.2, dropout_between=0.2, dropout_output=0.3),
+        detectors=DetectorConfig(),
     ),
 }
 READING_NOTES = {
