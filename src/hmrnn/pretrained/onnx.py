@@ -78,15 +78,16 @@ def write_step(source: str | Path, path: str | Path) -> Path:
     sizes = {name: {0: batch, 1: torch.export.Dim("letters")} if name == "text" else {0: batch} for name in given}
     for library in ("torch.onnx", "onnxscript"):
         logging.getLogger(library).setLevel(logging.ERROR)
-    with warnings.catch_warnings(), torch.no_grad():
+    place = Path(os.path.expanduser(path))
+    with files.replacing(place, advice=files.ADVICE) as file, warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # the exporter's, about itself
         program = torch.onnx.export(
             step, (), kwargs={"given": given}, dynamic_shapes={"given": sizes}, input_names=list(given),
             output_names=list(step(given)), verbose=False,
         )  # fmt: skip
-    assert program is not None
-    program.model.metadata_props.update(
-        config=to_json(without_places(model.config)).decode(), reads=to_json(model.reads.to_dict()).decode()
-    )
-    content = program.model_proto.SerializeToString()
-    return files.write(Path(os.path.expanduser(path)), content, advice=files.ADVICE)
+        assert program is not None
+        program.model.metadata_props.update(
+            config=to_json(without_places(model.config)).decode(), reads=to_json(model.reads.to_dict()).decode()
+        )
+        file.write(program.model_proto.SerializeToString())
+    return place
