@@ -84,11 +84,12 @@ docs: $(VENV)/installed-test ## the tables of results, then the site in build/do
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q --numprocesses 2 tests/test_readme.py -k "not the_site_builds"
 	@echo "open build/docs/index.html"
 
-# What takes minutes; results and logs go to build/stress. With a GPU also: the same command with -m gpu.
+# What takes minutes, and all of test-extras; results and logs go to build/stress. With a GPU also: the same with -m gpu.
 stress: $(VENV)/installed-test ## what takes longer: every grid of the engines, killed runs, broken files
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q tests/ops tests/nn/test_cost.py
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q -m "slow and not gpu" tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='stress_*.py' tests/stress
+	HMRNN_FULL_GRIDS=1 $(MAKE) --no-print-directory test-extras
 
 MINUTES := 1
 SEED := 20000

@@ -32,7 +32,7 @@ def test_columns_are_as_good_as_lists(table: Any) -> None:
 @pytest.mark.parametrize("table", [pandas.DataFrame, polars.DataFrame])
 def test_a_column_is_trained_on_and_segments_are_a_table(table: Any, tmp_path: Path) -> None:
     run = tiny.config(device="cpu")
-    lines = tiny.text(2000).split(" ")
+    lines = tiny.text(500).split(" ")
     frame = table({"text": lines})
     wanted = hmrnn.train(run, data=lines)
     for data in (frame["text"], frame.to_dict("records") if table is pandas.DataFrame else frame.iter_rows(named=True)):
