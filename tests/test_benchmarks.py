@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tiny
@@ -42,3 +43,21 @@ def test_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
     assert [row["rnn"] for row in rows] == ["hm-lstm", "lstm"]
     assert all(row["all_outside"] == 0.75 and 0 <= row["accuracy"] <= 1 for row in rows)
+
+
+def test_movements_of_the_pen_are_a_text() -> None:
+    """Right twice, on in that direction, down, a lift, a long way back without ink, one step down."""
+    steps = [
+        (0, 0, 0),
+        (1, 0, 0),
+        (1, 0, 0),
+        (2, 0, 0),
+        (0, 0, 0),
+        (0, 1, 0),
+        (0, 1, 0),
+        (0, 1, 1),
+        (-9, 0, 0),
+        (0, 1, 1),
+    ]
+    text, ends = tiny.script(BENCHMARKS / "letters.py").movements(np.array(steps, float))
+    assert list(zip(text, ends)) == [("a", 5), ("b", 8), ("k", 9), ("b", 10)]
